@@ -1,0 +1,56 @@
+// A backend: memory, streams, events, and the table of operators for one precision. Interface only; the backends
+// themselves stand in kernels/. Not collective.
+#ifndef FWA_CORE_BACKEND_H
+#define FWA_CORE_BACKEND_H
+
+#include <stdbool.h>
+
+#include "core/status.h"
+#include "core/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct fwa_ops; // kernels/ops.h
+
+typedef enum fwa_backend_kind { FWA_BACKEND_CPU, FWA_BACKEND_CUDA } fwa_backend_kind;
+
+// Work given to one stream runs in order; streams meet through events. On the CPU every call has finished when it
+// returns and streams and events are tokens only.
+typedef struct fwa_stream fwa_stream;
+typedef struct fwa_event fwa_event;
+typedef struct fwa_backend fwa_backend;
+
+struct fwa_backend {
+    fwa_backend_kind kind;
+    const char *name;        // "cpu", "cuda"
+    int device;              // ordinal on this node; 0 on the CPU
+    int threads;             // OpenMP threads of this rank; 1 for CUDA
+    fwa_dtype compute;       // activations and the weights that products read: f64, f32, bf16
+    fwa_dtype master;        // master weights, gradients, moments, statistics, gates: f64 in f64, else f32
+    const struct fwa_ops *ops;
+    fwa_stream *stream;      // the main stream
+    void *impl;
+
+    fwa_status (*alloc)(fwa_backend *, void **out, size_t bytes); // device memory, 256-byte aligned
+    void (*free)(fwa_backend *, void *);
+    fwa_status (*upload)(fwa_backend *, fwa_stream *, void *device, const void *host, size_t bytes);   // host -> device
+    fwa_status (*download)(fwa_backend *, fwa_stream *, void *host, const void *device, size_t bytes); // device -> host
+    fwa_status (*copy)(fwa_backend *, fwa_stream *, void *to, const void *from, size_t bytes);         // on the device
+    fwa_status (*fill)(fwa_backend *, fwa_stream *, void *to, int byte, size_t bytes);
+    fwa_status (*stream_create)(fwa_backend *, fwa_stream **out);
+    void (*stream_destroy)(fwa_backend *, fwa_stream *);
+    fwa_status (*stream_synchronize)(fwa_backend *, fwa_stream *);
+    fwa_status (*event_create)(fwa_backend *, fwa_event **out);
+    void (*event_destroy)(fwa_backend *, fwa_event *);
+    fwa_status (*event_record)(fwa_backend *, fwa_event *, fwa_stream *);
+    fwa_status (*stream_wait)(fwa_backend *, fwa_stream *, fwa_event *);
+    fwa_status (*memory)(fwa_backend *, size_t *used, size_t *total); // bytes of this device (CPU: this process, machine)
+    void (*destroy)(fwa_backend *);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

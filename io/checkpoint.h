@@ -1,0 +1,75 @@
+// Checkpoints on disk (docs/checkpoint.md): a folder of HDF5 files whose rename is the commit.
+//
+//   RUN/checkpoints/step_00001000/  shard.rank00000.h5 ...  model.h5  optim.h5  state.h5  manifest.json
+//   RUN/checkpoints/latest          name of the newest one, replaced atomically
+//
+// A shard holds this rank's rows of master, m and v, one dataset a parameter under its dotted name, with the attributes
+// dtype, shape, row_start, init, decay, and fletcher32. model.h5 and optim.h5 are virtual views for people. fwa reads
+// shards. Every HDF5 call in the program goes through io and behind one lock. Functions are Not collective unless said.
+#ifndef FWA_IO_CHECKPOINT_H
+#define FWA_IO_CHECKPOINT_H
+
+#include "core/named_tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fwa_checkpoint_part { FWA_PART_MASTER, FWA_PART_M, FWA_PART_V, FWA_PART_COUNT } fwa_checkpoint_part;
+
+// What state.h5 holds besides tensors. Strings are owned by the caller when saving, by the reader when loading.
+typedef struct fwa_checkpoint_state {
+    int64_t step;        // training steps done (skipped ones included); the next global batch to read
+    int64_t tokens;      // tokens read so far
+    int64_t accepted, skipped, skipped_in_a_row; // step state, kernels/ops.h
+    double norm_mean;
+    int64_t seed, epoch;
+    uint64_t data_fingerprint, config_hash;
+    double best_val_loss;    // NaN: none yet
+    const char *config;      // resolved YAML
+    const char *version;     // fwa's version and commit, library versions
+    const char *command;     // command line
+} fwa_checkpoint_state;
+
+typedef struct fwa_checkpoint_writer fwa_checkpoint_writer;
+
+// Call once on the main thread before any other use of HDF5 in the process.
+FWA_MUST_CHECK fwa_status fwa_hdf5_start(void);
+
+// Creates RUN/checkpoints/.step_NNNNNNNN.tmp (removing a left-over one) on rank 0 and opens it on the others, which call
+// after rank 0 has returned. FWA_IO if the folder cannot be written or `bytes_needed` do not fit on the disk.
+FWA_MUST_CHECK fwa_status fwa_checkpoint_begin(fwa_checkpoint_writer **out, const char *run_dir, int64_t step, int rank,
+                                               int64_t bytes_needed);
+// This rank's shard; tensors[part][i] with the same names in every part. Synced to disk.
+FWA_MUST_CHECK fwa_status fwa_checkpoint_write_shard(fwa_checkpoint_writer *writer,
+                                                     const fwa_named_tensor *const tensors[FWA_PART_COUNT], int count);
+// Rank 0, once all `ranks` shards are written: views, state, manifest with sizes and digests, rename, latest.
+FWA_MUST_CHECK fwa_status fwa_checkpoint_publish(fwa_checkpoint_writer *writer, int ranks,
+                                                 const fwa_checkpoint_state *state);
+// Frees the writer; removes the temporary folder (rank 0) unless it was published.
+void fwa_checkpoint_end(fwa_checkpoint_writer *writer);
+// Rank 0: keeps the last `keep_last` checkpoints and every one whose step is a multiple of `keep_every` (0: none).
+FWA_MUST_CHECK fwa_status fwa_checkpoint_prune(const char *run_dir, int64_t keep_last, int64_t keep_every);
+
+typedef struct fwa_checkpoint fwa_checkpoint;
+
+// Opens one checkpoint folder; checks manifest, sizes and digests. FWA_IO (missing), FWA_FORMAT (damaged).
+FWA_MUST_CHECK fwa_status fwa_checkpoint_open(fwa_checkpoint **out, const char *path);
+void fwa_checkpoint_close(fwa_checkpoint *checkpoint);
+const fwa_checkpoint_state *fwa_checkpoint_get_state(const fwa_checkpoint *checkpoint);
+const char *fwa_checkpoint_path(const fwa_checkpoint *checkpoint);
+// Fills to->tensor with its rows of the parameter, converting the type if it differs; joins shards as needed. FWA_FORMAT
+// if the parameter is missing or has another shape (names both shapes).
+FWA_MUST_CHECK fwa_status fwa_checkpoint_read(fwa_checkpoint *checkpoint, fwa_checkpoint_part part, fwa_named_tensor *to);
+// Number of parameters in it, and their names, to notice what a model lacks.
+int fwa_checkpoint_count(const fwa_checkpoint *checkpoint);
+const char *fwa_checkpoint_name(const fwa_checkpoint *checkpoint, int index);
+
+// Path of the newest checkpoint of a run that opens without damage into *path (caller frees; NULL if there is none at all).
+// Damaged ones are warned about and passed over.
+FWA_MUST_CHECK fwa_status fwa_checkpoint_newest(const char *run_dir, char **path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

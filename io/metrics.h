@@ -1,0 +1,31 @@
+// metrics.jsonl of a run: one object a line, appended, flushed line by line. Rank 0 only; not collective.
+#ifndef FWA_IO_METRICS_H
+#define FWA_IO_METRICS_H
+
+#include "core/status.h"
+#include "core/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fwa_metrics fwa_metrics;
+
+// One line. NaN fields are left out, so is val_loss on steps without evaluation.
+typedef struct fwa_metrics_row {
+    int64_t step, tokens, skipped, epoch;
+    double loss, val_loss, grad_norm, lr, ms, tokens_per_s, mfu, time; // time: seconds since 1970
+    int64_t mem_bytes;
+    uint64_t token_hash; // of the step's global batch: same data on any number of ranks; 0: left out
+} fwa_metrics_row;
+
+// Opens RUN/metrics.jsonl for appending after cutting every line whose step is > keep_step (keep_step < 0: all lines go).
+// An incomplete last line is cut as well.
+FWA_MUST_CHECK fwa_status fwa_metrics_open(fwa_metrics **out, const char *path, int64_t keep_step);
+FWA_MUST_CHECK fwa_status fwa_metrics_write(fwa_metrics *metrics, const fwa_metrics_row *row);
+void fwa_metrics_close(fwa_metrics *metrics);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,30 @@
+// Token shards in the llm.c layout, memory-mapped: 256 int32 (magic 20240520, version 1, count), then uint16 tokens.
+//
+// Several files form one flat stream in the order of their sorted names. Not collective, read-only.
+#ifndef FWA_IO_SHARDS_H
+#define FWA_IO_SHARDS_H
+
+#include "core/status.h"
+#include "core/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fwa_shards fwa_shards;
+
+// Opens every file that matches `pattern` (a glob). Checks magic, version, count against size, and every token id
+// against `vocab`. FWA_CONFIG where nothing matches; FWA_FORMAT names file, value and expectation.
+FWA_MUST_CHECK fwa_status fwa_shards_open(fwa_shards **out, const char *pattern, int64_t vocab);
+void fwa_shards_close(fwa_shards *shards);
+int64_t fwa_shards_tokens(const fwa_shards *shards); // of all files
+int fwa_shards_files(const fwa_shards *shards);
+// tokens[0..count) = stream[start .. start+count). Within the stream; crosses files.
+void fwa_shards_read(const fwa_shards *shards, int64_t start, int64_t count, int32_t *tokens);
+// Hash of file names' base, sizes and the first and last 1 MiB of each: changed data is noticed on resume.
+uint64_t fwa_shards_fingerprint(const fwa_shards *shards);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,33 @@
+// Finds rules, their kernels and backends by name. The only place, with the build, that knows whether CUDA is there.
+#ifndef FWA_KERNELS_REGISTRY_H
+#define FWA_KERNELS_REGISTRY_H
+
+#include "kernels/ops.h"
+#include "kernels/rule.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int fwa_rule_count(void);
+const fwa_rule *fwa_rule_at(int index);           // in the order of mixers.def
+const fwa_rule *fwa_rule_find(const char *name);  // NULL if there is none
+bool fwa_rule_on_backend(const char *name, fwa_backend_kind kind);
+
+// Kernels of `rule` for this backend and its precision; FWA_UNSUPPORTED names both.
+FWA_MUST_CHECK fwa_status fwa_mixer_find(const fwa_backend *backend, const fwa_rule *rule, const fwa_mixer **out);
+
+// Creates a backend. precision: f64 or f32 on the CPU, bf16 or f32 on CUDA. threads 0: the cores this process may use.
+// FWA_UNSUPPORTED says why a backend cannot run here (not built, no device, driver too old). Caller: out->destroy(out).
+FWA_MUST_CHECK fwa_status fwa_backend_create(fwa_backend **out, fwa_backend_kind kind, fwa_dtype precision, int device,
+                                             int threads);
+bool fwa_backend_built(fwa_backend_kind kind);
+int fwa_backend_device_count(fwa_backend_kind kind); // visible devices; CPU: 1
+
+// FWA_UNSUPPORTED lists every operator that the backend's table lacks; FWA_OK if none. For refusals at start-up.
+FWA_MUST_CHECK fwa_status fwa_backend_complete(const fwa_backend *backend);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

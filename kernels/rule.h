@@ -1,0 +1,158 @@
+// The contract of a mixing rule: what it is (fwa_rule) and how a backend computes it (fwa_mixer).
+//
+// A rule maps features q, k, v and per-head scalars to o, carrying a state. Notation of rules.md §1, with
+// x_t = k_{t-1} (next_latent) or k_t (same_step):
+//
+//   q, k [B,T,Hq,K]   v, o [B,T,H,V]   beta, lambda, log_decay [B,T,H]   (beta [B,T,H,V] where per channel)
+//   S [B,H,K,V]       z [B,H,K]        k_last [B,Hq,K]       tail_x [B,n,Hq,K], tail_v [B,n,H,V]
+//
+// H is a multiple of Hq: value head h reads query/key head h / (H/Hq). q, k, v, o, S0 as the layer hands them are "act",
+// scalars are "mst" (ops.h); state tensors are mst. The CPU kernels, in double, are the truth all others are held to.
+#ifndef FWA_KERNELS_RULE_H
+#define FWA_KERNELS_RULE_H
+
+#include "core/backend.h"
+#include "core/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Which chunk algebra the rule runs on.
+typedef enum fwa_core {
+    FWA_CORE_ADDITIVE,  // S += w x v^T: no unknowns inside a chunk
+    FWA_CORE_DELTA,     // S += eta x (v - S^T x)^T: one unit-lower-triangular system a chunk
+    FWA_CORE_COLUMN,    // as delta or additive with a step per value column
+    FWA_CORE_WINDOW,    // residuals of the last B pairs
+    FWA_CORE_ATTENTION, // softmax over all earlier tokens
+    FWA_CORE_COUNT
+} fwa_core;
+
+typedef enum fwa_state_kind {
+    FWA_STATE_MATRIX, // S, with k_last, tail, z as the rule needs them: constant size
+    FWA_STATE_CACHE   // tail_x, tail_v hold all earlier keys and values: n grows
+} fwa_state_kind;
+
+// Forms of the same rule; a descriptor says which it has. Bits.
+typedef enum fwa_form {
+    FWA_FORM_RECURRENT = 1, // step by step (attention: one token against the cache); also how one token is decoded
+    FWA_FORM_PARALLEL = 2,  // the whole sequence at once, O(T^2): the readable proof, CPU only
+    FWA_FORM_CHUNK = 4      // what training uses (attention: blocked online softmax)
+} fwa_form;
+
+// Inputs besides q, k, v. Bits.
+enum {
+    FWA_INPUT_BETA = 1,         // step, one a head
+    FWA_INPUT_BETA_CHANNEL = 2, // step, one a value channel
+    FWA_INPUT_LAMBDA = 4,       // ridge (lbar)
+    FWA_INPUT_LOG_DECAY = 8     // log of the decay, <= 0
+};
+
+// Options that a rule understands; the configuration refuses the others. Bits.
+enum {
+    FWA_SWITCH_SHIFT = 1,
+    FWA_SWITCH_READ = 2,
+    FWA_SWITCH_STEP = 4, // and eps, eta_max
+    FWA_SWITCH_RIDGE = 8, // and eps_gamma, detach_scale
+    FWA_SWITCH_WINDOW = 16,
+    FWA_SWITCH_NORMALIZED_READ = 32,
+    FWA_SWITCH_PHI = 64,
+    FWA_SWITCH_QK_NORM = 128,
+    FWA_SWITCH_ROTARY = 256, // the layer rotates q and k
+    FWA_SWITCH_CONV = 512    // the layer runs short convolutions and SiLU on q, k, v
+};
+
+// A limit in which the rule equals another one, tested with gradients: "with window = 1 falcon3a equals falcon1a".
+typedef struct fwa_rule_limit {
+    const char *condition; // for people
+    const char *equals;    // name of the other rule
+    // How the options change so that the limit holds; the inputs are then the same for both rules.
+    int64_t window;        // 0: keep
+    int detach_scale;      // -1: keep; set for both rules
+} fwa_rule_limit;
+
+typedef struct fwa_rule {
+    const char *name;
+    const char *title;     // one line for people
+    const char *equations; // numbers in the paper, or where else the rule comes from
+    fwa_core core;
+    fwa_state_kind state;
+    unsigned inputs, switches, forms;
+    int64_t default_window;
+    bool default_detach_scale;
+    double qk_scale_power;        // the operator multiplies q . k by K^power: -1/2 for softmax, 0 elsewhere
+    const fwa_rule_limit *limits; // ends with {0}; NULL: none
+} fwa_rule;
+
+typedef struct fwa_mixer_options {
+    fwa_shift shift;
+    fwa_read read;
+    fwa_step_kind step;
+    fwa_ridge ridge;       // none: lambda is taken as 0 and may be absent
+    bool detach_scale;     // no gradient through E in lambda = lbar E
+    bool normalized_read;
+    int64_t window;        // B >= 1
+    int64_t chunk;         // C >= 1
+    double eps, eps_gamma;
+    double eta_max;        // 0: off
+    double eps_attn;       // of the normalised read
+} fwa_mixer_options;
+
+// The defaults of rules.md §4 for a rule: next_latent, after_write, normalized, coupled, eps 1e-3, eps_gamma 0.01,
+// eta_max 1.999, chunk 64, its own window and detach_scale.
+fwa_mixer_options fwa_mixer_options_default(const fwa_rule *rule);
+
+typedef struct fwa_mixer_shape {
+    int64_t B, T, Hq, H, K, V;
+} fwa_mixer_shape;
+
+// State into or out of a segment, or the gradient of one. Absent tensors: a fresh sequence has none; S without k_last is a
+// fresh sequence over a given memory (eta_1 = 0 still holds under next_latent). tail without k_last is refused there.
+typedef struct fwa_mixer_state {
+    fwa_tensor S, z, k_last, tail_x, tail_v;
+} fwa_mixer_state;
+
+// One call. Memory is the caller's: outputs, `saved` (written by forward where `save`, read by backward, untouched
+// between), `scratch` (free between calls); sizes from fwa_mixer.sizes.
+typedef struct fwa_mixer_call {
+    fwa_mixer_options options;
+    fwa_mixer_shape shape;
+    fwa_form form;
+    bool save;                                    // a backward pass will follow
+    fwa_tensor q, k, v, beta, lambda, log_decay;  // scalars absent where the rule does not take them
+    fwa_tensor reset;                             // u8 [B,T], 1 at a document's first token; absent: none
+    fwa_mixer_state in;
+    fwa_tensor o;        // overwritten
+    fwa_mixer_state out; // tensors that are present are overwritten; absent ones are not computed
+    fwa_tensor saved, scratch; // u8
+} fwa_mixer_call;
+
+// Gradients. d_o and d_out arrive (absent = 0); the rest is overwritten where present.
+typedef struct fwa_mixer_grads {
+    fwa_tensor d_o;
+    fwa_mixer_state d_out;
+    fwa_tensor dq, dk, dv, dbeta, dlambda, dlog_decay;
+    fwa_mixer_state d_in;
+} fwa_mixer_grads;
+
+// A rule on a backend, in one precision.
+typedef struct fwa_mixer {
+    const fwa_rule *rule;
+    // Bytes of `saved` and `scratch` for a call with these options, shape, form and presence of state.
+    fwa_status (*sizes)(const fwa_backend *backend, const fwa_mixer_call *call, size_t *saved, size_t *scratch);
+    fwa_status (*forward)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call);
+    fwa_status (*backward)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call,
+                           const fwa_mixer_grads *grads);
+} fwa_mixer;
+
+// Rows of the tail that leave a segment: min(window - 1, pairs so far); for a cache n_in + T.
+int64_t fwa_mixer_tail_rows(const fwa_rule *rule, const fwa_mixer_options *options, int64_t T, int64_t n_in,
+                            bool has_k_prev);
+
+// Checks a call against the rule: shapes, types, presence, option ranges, form. FWA_USAGE names what is wrong.
+FWA_MUST_CHECK fwa_status fwa_mixer_check(const fwa_rule *rule, const fwa_backend *backend, const fwa_mixer_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
