@@ -1,0 +1,32 @@
+// The addition task's examples as text and tokens, for training and for evaluation by width (rules.md §7).
+#ifndef FWA_TRAIN_TASKS_ADDITION_H
+#define FWA_TRAIN_TASKS_ADDITION_H
+
+#include "io/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FWA_ADDITION_BEGIN = 256, FWA_ADDITION_END = 257, FWA_ADDITION_PAD = 258, FWA_ADDITION_VOCAB = 259 };
+#define FWA_ADDITION_MAX_WIDTH 1024
+
+// How operand widths are drawn.
+typedef enum fwa_addition_measure {
+    FWA_ADDITION_UPTO, // bracket: each operand's width uniform in min..max, on its own; paper: one width for both
+    FWA_ADDITION_EXACT // both operands have exactly `max` digits
+} fwa_addition_measure;
+
+// Tokens of the longest example: bracket 3n+15 with begin and end, paper 3n+5.
+int64_t fwa_addition_length(fwa_addition_format format, int64_t width_max);
+
+// Example number `index` under `key` into tokens, targets [T]: targets cover the answer and its end token; pads and the
+// question have none. T >= fwa_addition_length - 1 (inputs and targets are shifted by one).
+FWA_MUST_CHECK fwa_status fwa_addition_example(fwa_addition_format format, fwa_addition_measure measure, int64_t width_min,
+                                               int64_t width_max, uint64_t key, int64_t index, int64_t T, int32_t *tokens,
+                                               int32_t *targets);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
