@@ -60,8 +60,8 @@ typedef struct fwa_ops {
 #undef FWA_OP
 } fwa_ops;
 
-// FWA_UNSUPPORTED: "the cuda backend has no operator 'rotary' in bf16". What absent entries of a table point to.
-fwa_status fwa_op_missing(const char *backend, const char *op);
+// FWA_UNSUPPORTED: "the cuda backend has no operator 'rotary' in bf16". What absent entries of a table end in.
+FWA_MUST_CHECK fwa_status fwa_op_missing(const char *backend, fwa_dtype precision, const char *op);
 
 #ifdef __cplusplus
 }

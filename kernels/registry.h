@@ -10,9 +10,9 @@ extern "C" {
 #endif
 
 int fwa_rule_count(void);
-const fwa_rule *fwa_rule_at(int index);           // in the order of mixers.def
-const fwa_rule *fwa_rule_find(const char *name);  // NULL if there is none
-bool fwa_rule_on_backend(const char *name, fwa_backend_kind kind);
+const fwa_rule *fwa_rule_at(int index);                            // in the order of mixers.def
+const fwa_rule *fwa_rule_find(const char *name);                   // NULL if there is none
+bool fwa_rule_on_backend(const char *name, fwa_backend_kind kind); // per mixers.def, whether built or not
 
 // Kernels of `rule` for this backend and its precision; FWA_UNSUPPORTED names both.
 FWA_MUST_CHECK fwa_status fwa_mixer_find(const fwa_backend *backend, const fwa_rule *rule, const fwa_mixer **out);
@@ -22,7 +22,15 @@ FWA_MUST_CHECK fwa_status fwa_mixer_find(const fwa_backend *backend, const fwa_r
 FWA_MUST_CHECK fwa_status fwa_backend_create(fwa_backend **out, fwa_backend_kind kind, fwa_dtype precision, int device,
                                              int threads);
 bool fwa_backend_built(fwa_backend_kind kind);
-int fwa_backend_device_count(fwa_backend_kind kind); // visible devices; CPU: 1
+const char *fwa_backend_kind_name(fwa_backend_kind kind); // "cpu", "cuda"
+int fwa_backend_device_count(fwa_backend_kind kind);      // visible devices; CPU: 1
+// One line about a device into `text`: its name first, then memory and what else tells it apart.
+FWA_MUST_CHECK fwa_status fwa_backend_describe(fwa_backend_kind kind, int device, char *text, size_t size);
+
+// The operators of ops.def, in its order; whether a backend's sources have one does not depend on what was built.
+int fwa_op_count(void);
+const char *fwa_op_name(int index);
+bool fwa_op_on_backend(int index, fwa_backend_kind kind);
 
 // FWA_UNSUPPORTED lists every operator that the backend's table lacks; FWA_OK if none. For refusals at start-up.
 FWA_MUST_CHECK fwa_status fwa_backend_complete(const fwa_backend *backend);

@@ -1,0 +1,188 @@
+// The CPU backend: host memory, OpenMP threads. Every call has finished when it returns, so streams and events are
+// tokens that carry nothing.
+#include "kernels/backends.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/arena.h"
+#include "core/shape.h"
+
+struct fwa_stream {
+    int token;
+};
+struct fwa_event {
+    int token;
+};
+
+static fwa_status cpu_alloc(fwa_backend *backend, void **out, size_t bytes) {
+    (void)backend;
+    size_t rounded = (size_t)fwa_round_up(fwa_max((int64_t)bytes, 1), FWA_ARENA_ALIGN);
+    void *memory = bytes <= (size_t)INT64_MAX / 2 ? aligned_alloc(FWA_ARENA_ALIGN, rounded) : NULL;
+    FWA_CHECK(memory, FWA_MEMORY, "cannot allocate %zu bytes of host memory", bytes);
+    *out = memory;
+    return FWA_OK;
+}
+
+static void cpu_free(fwa_backend *backend, void *memory) {
+    (void)backend;
+    free(memory);
+}
+
+static fwa_status cpu_copy(fwa_backend *backend, fwa_stream *stream, void *to, const void *from, size_t bytes) {
+    (void)backend, (void)stream;
+    if (bytes > 0) memmove(to, from, bytes);
+    return FWA_OK;
+}
+
+static fwa_status cpu_fill(fwa_backend *backend, fwa_stream *stream, void *to, int byte, size_t bytes) {
+    (void)backend, (void)stream;
+    if (bytes > 0) memset(to, byte, bytes);
+    return FWA_OK;
+}
+
+static fwa_status cpu_stream_create(fwa_backend *backend, fwa_stream **out) {
+    (void)backend;
+    *out = calloc(1, sizeof **out);
+    FWA_CHECK(*out, FWA_MEMORY, "cannot allocate a stream");
+    return FWA_OK;
+}
+
+static void cpu_stream_destroy(fwa_backend *backend, fwa_stream *stream) {
+    (void)backend;
+    free(stream);
+}
+
+static fwa_status cpu_stream_synchronize(fwa_backend *backend, fwa_stream *stream) {
+    (void)backend, (void)stream;
+    return FWA_OK;
+}
+
+static fwa_status cpu_event_create(fwa_backend *backend, fwa_event **out) {
+    (void)backend;
+    *out = calloc(1, sizeof **out);
+    FWA_CHECK(*out, FWA_MEMORY, "cannot allocate an event");
+    return FWA_OK;
+}
+
+static void cpu_event_destroy(fwa_backend *backend, fwa_event *event) {
+    (void)backend;
+    free(event);
+}
+
+static fwa_status cpu_event_record(fwa_backend *backend, fwa_event *event, fwa_stream *stream) {
+    (void)backend, (void)event, (void)stream;
+    return FWA_OK;
+}
+
+static fwa_status cpu_stream_wait(fwa_backend *backend, fwa_stream *stream, fwa_event *event) {
+    (void)backend, (void)stream, (void)event;
+    return FWA_OK;
+}
+
+// First line of `path` that starts with `key`, from behind the key; of the whole file for an empty key.
+static fwa_status read_proc(const char *path, const char *key, char *value, size_t size) {
+    FILE *file = fopen(path, "r");
+    FWA_CHECK(file, FWA_IO, "cannot open %s: %s", path, strerror(errno));
+    bool found = false;
+    char line[512];
+    while (!found && fgets(line, sizeof line, file)) {
+        if (strncmp(line, key, strlen(key)) != 0) continue;
+        found = true;
+        line[strcspn(line, "\n")] = 0;
+        snprintf(value, size, "%s", line + strlen(key));
+    }
+    fclose(file);
+    FWA_CHECK(found, FWA_IO, "%s has no line '%s'", path, key);
+    return FWA_OK;
+}
+
+static fwa_status machine_memory(size_t *total) {
+    char text[128];
+    FWA_TRY(read_proc("/proc/meminfo", "MemTotal:", text, sizeof text));
+    *total = (size_t)strtoull(text, NULL, 10) * 1024;
+    return FWA_OK;
+}
+
+static fwa_status cpu_memory(fwa_backend *backend, size_t *used, size_t *total) {
+    (void)backend;
+    char text[128], *resident = text;
+    FWA_TRY(read_proc("/proc/self/statm", "", text, sizeof text));
+    strtoull(text, &resident, 10);
+    *used = (size_t)strtoull(resident, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
+    FWA_TRY(machine_memory(total));
+    return FWA_OK;
+}
+
+static void cpu_destroy(fwa_backend *backend) {
+    if (!backend) return;
+    free(backend->stream);
+    free(backend);
+}
+
+// Cores that this process may run on.
+static int usable_cores(void) {
+    for (int cpus = 1024; cpus <= 1 << 16; cpus *= 2) {
+        cpu_set_t *set = CPU_ALLOC(cpus);
+        if (!set) break;
+        size_t bytes = CPU_ALLOC_SIZE(cpus);
+        int count = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+        CPU_FREE(set);
+        if (count > 0) return count;
+    }
+    return 1;
+}
+
+static const fwa_backend cpu_template = {
+    .kind = FWA_BACKEND_CPU,
+    .name = "cpu",
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .copy = cpu_copy,
+    .fill = cpu_fill,
+    .stream_create = cpu_stream_create,
+    .stream_destroy = cpu_stream_destroy,
+    .stream_synchronize = cpu_stream_synchronize,
+    .event_create = cpu_event_create,
+    .event_destroy = cpu_event_destroy,
+    .event_record = cpu_event_record,
+    .stream_wait = cpu_stream_wait,
+    .memory = cpu_memory,
+    .destroy = cpu_destroy,
+};
+
+fwa_status fwa_backend_cpu_create(fwa_backend **out, fwa_dtype precision, int threads) {
+    fwa_status status = FWA_OK;
+    fwa_backend *backend = malloc(sizeof *backend);
+    FWA_CHECK(backend, FWA_MEMORY, "cannot allocate a backend");
+    *backend = cpu_template;
+    backend->compute = backend->master = precision;
+    backend->threads = threads > 0 ? threads : usable_cores();
+    omp_set_num_threads(backend->threads);
+    FWA_TRY_GOTO(cpu_stream_create(backend, &backend->stream), failed);
+    *out = backend;
+    return FWA_OK;
+failed:
+    cpu_destroy(backend);
+    return status;
+}
+
+fwa_status fwa_backend_cpu_describe(char *text, size_t size) {
+    char model[256];
+    if (read_proc("/proc/cpuinfo", "model name", model, sizeof model) != FWA_OK) {
+        fwa_error_clear();
+        snprintf(model, sizeof model, ": unknown processor");
+    }
+    size_t total = 0;
+    FWA_TRY(machine_memory(&total));
+    snprintf(text, size, "%s, %.1f GiB, %d core(s) for this process", model + strspn(model, " \t:"),
+             (double)total / (1 << 30), usable_cores());
+    return FWA_OK;
+}
