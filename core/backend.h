@@ -24,13 +24,13 @@ typedef struct fwa_backend fwa_backend;
 
 struct fwa_backend {
     fwa_backend_kind kind;
-    const char *name;        // "cpu", "cuda"
-    int device;              // ordinal on this node; 0 on the CPU
-    int threads;             // OpenMP threads of this rank; 1 for CUDA
-    fwa_dtype compute;       // activations and the weights that products read: f64, f32, bf16
-    fwa_dtype master;        // master weights, gradients, moments, statistics, gates: f64 in f64, else f32
+    const char *name;  // "cpu", "cuda"
+    int device;        // ordinal on this node; 0 on the CPU
+    int threads;       // OpenMP threads of this rank; 1 for CUDA
+    fwa_dtype compute; // activations and the weights that products read: f64, f32, bf16
+    fwa_dtype master;  // master weights, gradients, moments, statistics, gates: f64 in f64, else f32
     const struct fwa_ops *ops;
-    fwa_stream *stream;      // the main stream
+    fwa_stream *stream; // the main stream
     void *impl;
 
     fwa_status (*alloc)(fwa_backend *, void **out, size_t bytes); // device memory, 256-byte aligned
@@ -46,7 +46,8 @@ struct fwa_backend {
     void (*event_destroy)(fwa_backend *, fwa_event *);
     fwa_status (*event_record)(fwa_backend *, fwa_event *, fwa_stream *);
     fwa_status (*stream_wait)(fwa_backend *, fwa_stream *, fwa_event *);
-    fwa_status (*memory)(fwa_backend *, size_t *used, size_t *total); // bytes of this device (CPU: this process, machine)
+    // Bytes of this device (CPU: of this process, of the machine).
+    fwa_status (*memory)(fwa_backend *, size_t *used, size_t *total);
     void (*destroy)(fwa_backend *);
 };
 

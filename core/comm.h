@@ -1,8 +1,8 @@
 // A group of ranks that can reduce, gather and exchange. Interface only; self, MPI and NCCL stand in dist/.
 //
 // Every function is Collective over the group unless marked otherwise, and all ranks issue the same calls in the same
-// order. Buffers are memory of the backend that the communicator was made for. Calls return when the result is usable on
-// `stream` (CPU: when it is there). A peer that does not answer within the time-out gives FWA_TIMEOUT.
+// order. Buffers are memory of the backend that the communicator was made for. Calls return when the result is usable
+// on `stream` (CPU: when it is there). A peer that does not answer within the time-out gives FWA_TIMEOUT.
 #ifndef FWA_CORE_COMM_H
 #define FWA_CORE_COMM_H
 
@@ -24,7 +24,8 @@ struct fwa_comm {
 
     // In place: buffer[i] = op over ranks. Sums are bit-equal on all ranks.
     fwa_status (*all_reduce)(fwa_comm *, fwa_stream *, void *buffer, int64_t count, fwa_dtype, fwa_reduce op);
-    // The same, under way while the caller computes; `buffer` is untouchable until `wait` returns. At most 512 at a time.
+    // The same, under way while the caller computes; `buffer` is untouchable until `wait` returns. At most 512 at a
+    // time.
     fwa_status (*all_reduce_start)(fwa_comm *, fwa_stream *, void *buffer, int64_t count, fwa_dtype, fwa_reduce op,
                                    fwa_comm_request **out);
     fwa_status (*wait)(fwa_comm *, fwa_stream *, fwa_comm_request *);

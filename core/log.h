@@ -1,6 +1,6 @@
 // One log: to stderr and, once a run folder is open, to its log.txt as well. Not collective.
 //
-// Ranks other than 0 print warnings and errors only. Lines carry no time stamp on a terminal; the file has both.
+// Ranks other than 0 print warnings and errors only. Lines on stderr carry no time stamp; those of the file do.
 #ifndef FWA_CORE_LOG_H
 #define FWA_CORE_LOG_H
 

@@ -11,12 +11,12 @@ extern "C" {
 #define FWA_NAME_MAX 96
 
 typedef struct fwa_named_tensor {
-    char name[FWA_NAME_MAX];       // dotted: "blocks.3.mixer.q.weight"
-    fwa_tensor tensor;             // the rows held here, logical columns (row stride may be larger); host memory for io
-    int64_t shape[FWA_MAX_DIMS];   // logical shape of the whole tensor, tensor.ndim sizes
-    int64_t row_start;             // first row (dimension 0) held here; the rows held are tensor.shape[0]
-    char init[48];                 // how it was initialised, for people: "normal 0.02"
-    bool decay;                    // weight decay applies
+    char name[FWA_NAME_MAX];     // dotted: "blocks.3.mixer.q.weight"
+    fwa_tensor tensor;           // the rows held here, logical columns (row stride may be larger); host memory for io
+    int64_t shape[FWA_MAX_DIMS]; // logical shape of the whole tensor, tensor.ndim sizes
+    int64_t row_start;           // first row (dimension 0) held here; the rows held are tensor.shape[0]
+    char init[48];               // how it was initialised, for people: "normal 0.02"
+    bool decay;                  // weight decay applies
 } fwa_named_tensor;
 
 #ifdef __cplusplus

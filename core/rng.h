@@ -14,11 +14,12 @@ void fwa_philox(uint64_t key, uint64_t counter_high, uint64_t counter_low, uint3
 
 // Draw number `index` of stream `stream` under `key`.
 uint64_t fwa_rng_u64(uint64_t key, uint64_t stream, uint64_t index);
-double fwa_rng_uniform(uint64_t key, uint64_t stream, uint64_t index);                  // [0, 1), 53 bits
-double fwa_rng_normal(uint64_t key, uint64_t stream, uint64_t index);                   // N(0, 1), Box-Muller
-uint64_t fwa_rng_below(uint64_t key, uint64_t stream, uint64_t index, uint64_t bound);  // [0, bound), unbiased to 2^-64
+double fwa_rng_uniform(uint64_t key, uint64_t stream, uint64_t index);                 // [0, 1), 53 bits
+double fwa_rng_normal(uint64_t key, uint64_t stream, uint64_t index);                  // N(0, 1), Box-Muller
+uint64_t fwa_rng_below(uint64_t key, uint64_t stream, uint64_t index, uint64_t bound); // [0, bound), unbiased to 2^-64
 
-// Image of `index` under a keyed permutation of [0, n): a Feistel network with cycle walking. No table. n >= 1.
+// Image of `index` under a keyed permutation of [0, n): a Feistel network with cycle walking. No table.
+// n >= 1, index < n.
 uint64_t fwa_rng_permute(uint64_t key, uint64_t n, uint64_t index);
 
 // Stable 64-bit hash of a text (FNV-1a, mixed): stream numbers from names.

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-#define FWA_MUST_CHECK __attribute__((warn_unused_result))
+#define FWA_MUST_CHECK                        __attribute__((warn_unused_result))
 #define FWA_PRINTF(format_index, first_index) __attribute__((format(printf, format_index, first_index)))
 
 typedef enum fwa_status {
@@ -30,7 +30,8 @@ typedef enum fwa_status {
     FWA_STATUS_COUNT
 } fwa_status;
 
-// Exit code of the program for a status: 0 ok, 1 run time, 2 usage/config/data, 3 non-finite, 4 time-out, 75 pre-empted.
+// Exit code of the program for a status: 0 ok, 1 run time, 2 usage, configuration or data (another try would end the
+// same way: FWA_FORMAT and FWA_UNSUPPORTED too), 3 non-finite, 4 time-out, 75 pre-empted.
 int fwa_status_exit_code(fwa_status status);
 const char *fwa_status_name(fwa_status status);
 
@@ -45,19 +46,26 @@ const char *fwa_error_message(void);
 const char *fwa_error_trace(void);
 void fwa_error_clear(void);
 
-#define FWA_FAIL(code, ...) return fwa_error_raise((code), __FILE__, __LINE__, __func__, __VA_ARGS__)
+#define FWA_FAIL(code, ...)                                                                                            \
+    do {                                                                                                               \
+        fwa_error_raise((code), __FILE__, __LINE__, __func__, __VA_ARGS__);                                            \
+        return (code);                                                                                                 \
+    } while (0)
 
 // Returns from the calling function with `code` and a message unless `condition` holds.
 #define FWA_CHECK(condition, code, ...)                                                                                \
     do {                                                                                                               \
-        if (!(condition)) return fwa_error_raise((code), __FILE__, __LINE__, __func__, __VA_ARGS__);                   \
+        if (!(condition)) FWA_FAIL(code, __VA_ARGS__);                                                                 \
     } while (0)
 
 // Returns a failed status to the caller, adding this place to the trace.
 #define FWA_TRY(call)                                                                                                  \
     do {                                                                                                               \
         fwa_status fwa_try_status_ = (call);                                                                           \
-        if (fwa_try_status_ != FWA_OK) return fwa_error_pass(fwa_try_status_, __FILE__, __LINE__, __func__);           \
+        if (fwa_try_status_ != FWA_OK) {                                                                               \
+            fwa_error_pass(fwa_try_status_, __FILE__, __LINE__, __func__);                                             \
+            return fwa_try_status_;                                                                                    \
+        }                                                                                                              \
     } while (0)
 
 // The same for functions with clean-up: sets the local variable `status` and jumps to `label`.

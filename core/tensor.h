@@ -40,18 +40,21 @@ int64_t fwa_tensor_count(fwa_tensor t); // number of elements
 size_t fwa_tensor_bytes(fwa_tensor t);  // of the elements, strides not counted
 bool fwa_tensor_dense(fwa_tensor t);    // row-major without gaps
 
-// The same elements under another shape: splits the last dimension of any view ([R,P] -> [B,T,H,K]), or merges and
-// splits a dense one. The caller guarantees equal counts; leading dimensions of a strided view must merge evenly.
+// The same elements under another shape: splits dimensions of any view ([R,P] -> [B,T,H,K]) and merges those that
+// follow each other without a gap. What is no such view (another count, rows that do not merge) comes back absent,
+// which operators refuse.
 fwa_tensor fwa_tensor_as_2d(fwa_tensor t, int64_t n0, int64_t n1);
 fwa_tensor fwa_tensor_as_3d(fwa_tensor t, int64_t n0, int64_t n1, int64_t n2);
 fwa_tensor fwa_tensor_as_4d(fwa_tensor t, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
-// Elements [start, start + count) along `dim`; strides stay.
+// Elements [start, start + count) along `dim`; strides stay. A tensor without memory (planned, not yet committed) stays
+// without: slice after the commit.
 fwa_tensor fwa_tensor_slice(fwa_tensor t, int dim, int64_t start, int64_t count);
 
 // "[2, 3, 4] f32" into `text`; for messages.
 const char *fwa_tensor_text(fwa_tensor t, char text[96]);
 
-// FWA_ERROR with both shapes unless `t` is present with this type and these `ndim` sizes. `name` is the argument's.
+// FWA_ERROR with both shapes unless `t` is present with this type and these `ndim` sizes, each an int64_t. `name` is
+// the argument's.
 FWA_MUST_CHECK fwa_status fwa_tensor_expect(fwa_tensor t, const char *name, fwa_dtype dtype, int ndim, ...);
 
 #ifdef __cplusplus

@@ -1,0 +1,132 @@
+// The log: one lock, one line at a time, to stderr and to the log file.
+#include "core/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/rng.h"
+
+static struct {
+    pthread_mutex_t lock;
+    fwa_log_level level;
+    int rank, size;
+    char host[64];
+    FILE *file;
+    uint64_t *once; // hashes of the keys logged so far
+    size_t once_count, once_capacity;
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = FWA_LOG_INFO, .size = 1};
+
+static const char *level_name(fwa_log_level level) {
+    static const char *const names[] = {"debug", "info", "warning", "error"};
+    return names[level];
+}
+
+void fwa_log_init(int rank, int size, const char *host) {
+    pthread_mutex_lock(&state.lock);
+    state.rank = rank;
+    state.size = size;
+    snprintf(state.host, sizeof state.host, "%s", host);
+    pthread_mutex_unlock(&state.lock);
+}
+
+void fwa_log_set_level(fwa_log_level level) {
+    pthread_mutex_lock(&state.lock);
+    state.level = level;
+    pthread_mutex_unlock(&state.lock);
+}
+
+fwa_status fwa_log_open_file(const char *path) {
+    FILE *file = NULL;
+    if (path != NULL) {
+        file = fopen(path, "ae");
+        FWA_CHECK(file != NULL, FWA_IO, "%s: cannot open the log file: %s", path, strerror(errno));
+    }
+    pthread_mutex_lock(&state.lock);
+    FILE *before = state.file;
+    state.file = file;
+    pthread_mutex_unlock(&state.lock);
+    if (before != NULL) fclose(before);
+    return FWA_OK;
+}
+
+static bool wanted(fwa_log_level level) {
+    return level >= state.level && (state.rank == 0 || level >= FWA_LOG_WARN);
+}
+
+// "warning (rank 3 on node7): " in front of what a person must notice; nothing in front of plain lines.
+static void prefix_write(FILE *stream, fwa_log_level level) {
+    if (level == FWA_LOG_INFO) return;
+    if (level >= FWA_LOG_WARN && state.size > 1)
+        fprintf(stream, "%s (rank %d on %s): ", level_name(level), state.rank, state.host);
+    else
+        fprintf(stream, "%s: ", level_name(level));
+}
+
+static void line_write(FILE *stream, fwa_log_level level, const char *format, va_list arguments) {
+    prefix_write(stream, level);
+    vfprintf(stream, format, arguments);
+    fputc('\n', stream);
+    fflush(stream);
+}
+
+static void time_write(FILE *stream) {
+    char text[32];
+    struct tm local;
+    time_t now = time(NULL);
+    if (localtime_r(&now, &local) && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S%z", &local) > 0)
+        fprintf(stream, "%s ", text);
+}
+
+// The lock is held.
+static void log_locked(fwa_log_level level, const char *format, va_list arguments) {
+    if (!wanted(level)) return;
+    if (state.file != NULL) {
+        va_list again;
+        va_copy(again, arguments);
+        time_write(state.file);
+        line_write(state.file, level, format, again);
+        va_end(again);
+    }
+    line_write(stderr, level, format, arguments);
+}
+
+void fwa_log(fwa_log_level level, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    pthread_mutex_lock(&state.lock);
+    log_locked(level, format, arguments);
+    pthread_mutex_unlock(&state.lock);
+    va_end(arguments);
+}
+
+// Whether `key` is new. Without memory to remember it the line is printed again rather than lost.
+static bool once_add(const char *key) {
+    uint64_t hash = fwa_rng_hash(key);
+    for (size_t i = 0; i < state.once_count; i++)
+        if (state.once[i] == hash) return false;
+    if (state.once_count == state.once_capacity) {
+        size_t capacity = state.once_capacity ? 2 * state.once_capacity : 32;
+        uint64_t *larger = realloc(state.once, capacity * sizeof *larger);
+        if (larger == NULL) return true;
+        state.once = larger;
+        state.once_capacity = capacity;
+    }
+    state.once[state.once_count++] = hash;
+    return true;
+}
+
+void fwa_log_once(const char *key, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    pthread_mutex_lock(&state.lock);
+    if (once_add(key)) log_locked(FWA_LOG_INFO, format, arguments);
+    pthread_mutex_unlock(&state.lock);
+    va_end(arguments);
+}
