@@ -59,7 +59,8 @@ enum {
     FWA_SWITCH_PHI = 64,
     FWA_SWITCH_QK_NORM = 128,
     FWA_SWITCH_ROTARY = 256, // the layer rotates q and k
-    FWA_SWITCH_CONV = 512    // the layer runs short convolutions and SiLU on q, k, v
+    FWA_SWITCH_CONV = 512,   // the layer runs short convolutions and SiLU on q, k, v
+    FWA_SWITCH_GATE = 1024   // the layer norms o over each head and, where configured, gates it
 };
 
 // A limit in which the rule equals another one, tested with gradients: "with window = 1 falcon3a equals falcon1a".

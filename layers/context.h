@@ -1,0 +1,32 @@
+// What a layer needs to run: backend, parameters, the shape at hand, and the group of ranks that share its sequences.
+#ifndef FWA_LAYERS_CONTEXT_H
+#define FWA_LAYERS_CONTEXT_H
+
+#include "core/comm.h"
+#include "core/shape.h"
+#include "layers/param.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fwa_layer_context {
+    fwa_backend *backend;
+    const fwa_params *params;
+    fwa_comm *sp;     // ranks that hold the other pieces of these sequences; NULL: whole sequences are here
+    int64_t B, T;     // sequences and tokens of a sequence here
+    int64_t position; // of the first token here in its sequence
+} fwa_layer_context;
+
+// Value or gradient of parameter `index`.
+static inline fwa_tensor fwa_value(const fwa_layer_context *ctx, int index) {
+    return ctx->params->at[index].tensor[FWA_PARAM_VALUE];
+}
+static inline fwa_tensor fwa_grad(const fwa_layer_context *ctx, int index) {
+    return ctx->params->at[index].tensor[FWA_PARAM_GRAD];
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,38 @@
+// Output head.
+#include "layers/head.h"
+
+// Logits of one piece stay near this size: large enough for full products, small beside the other activations.
+#define FWA_HEAD_PIECE_BYTES (128 << 20)
+
+fwa_status fwa_head_plan_acts(const fwa_layer_context *ctx, const fwa_model_spec *model, fwa_arena *scratch,
+                              fwa_arena *kept, fwa_head_acts *acts) {
+    int64_t R = ctx->B * ctx->T;
+    int64_t fit = FWA_HEAD_PIECE_BYTES / ((int64_t)fwa_dtype_size(ctx->backend->compute) * model->N);
+    acts->rows = fwa_min(R, fwa_max(fit, 64));
+    const int64_t logits[] = {acts->rows, model->N}, rows[] = {R};
+    FWA_TRY(fwa_arena_plan(scratch, &acts->logits, ctx->backend->compute, 2, logits));
+    FWA_TRY(fwa_arena_plan(kept, &acts->loss, ctx->backend->master, 1, rows));
+    return fwa_arena_plan(kept, &acts->prediction, FWA_I32, 1, rows);
+}
+
+fwa_status fwa_head_run(const fwa_layer_context *ctx, const fwa_model_spec *model, int embedding,
+                        const fwa_head_acts *acts, fwa_tensor dn, fwa_tensor n, fwa_tensor targets,
+                        fwa_step_state *state) {
+    const fwa_ops *ops = ctx->backend->ops;
+    fwa_stream *stream = ctx->backend->stream;
+    fwa_tensor none = fwa_tensor_absent(), E = fwa_value(ctx, embedding);
+    bool gradient = fwa_tensor_present(dn);
+    for (int64_t r = 0, R = n.shape[0]; r < R; r += acts->rows) {
+        int64_t count = fwa_min(acts->rows, R - r);
+        fwa_tensor logits = fwa_tensor_slice(acts->logits, 0, 0, count), piece = fwa_tensor_slice(n, 0, r, count);
+        FWA_TRY(ops->gemm(stream, logits, piece, false, E, true, none, model->logit_scale, 0.0));
+        FWA_TRY(ops->cross_entropy(stream, fwa_tensor_slice(acts->loss, 0, r, count),
+                                   fwa_tensor_slice(acts->prediction, 0, r, count), logits,
+                                   fwa_tensor_slice(targets, 0, r, count), model->vocab, gradient));
+        if (!gradient) continue;
+        FWA_TRY(ops->gemm(stream, fwa_grad(ctx, embedding), logits, true, piece, false, none, model->logit_scale, 1.0));
+        FWA_TRY(ops->gemm(stream, fwa_tensor_slice(dn, 0, r, count), logits, false, E, false, none, model->logit_scale,
+                          0.0));
+    }
+    return ops->loss_accumulate(stream, state, acts->loss, targets);
+}

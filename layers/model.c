@@ -1,0 +1,179 @@
+// A language model.
+#include "layers/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "layers/norm.h"
+
+static fwa_status plan_params(fwa_model *model, const fwa_backend *backend) {
+    const fwa_model_spec *spec = &model->spec;
+    fwa_param embedding;
+    memset(&embedding, 0, sizeof embedding);
+    snprintf(embedding.name, sizeof embedding.name, "embedding.weight");
+    embedding.ndim = 2;
+    embedding.shape[0] = embedding.storage[0] = spec->N;
+    embedding.shape[1] = embedding.storage[1] = spec->D;
+    embedding.init = (fwa_init){FWA_INIT_NORMAL, 0.02};
+    embedding.matrix = embedding.decay = true;
+    FWA_TRY(fwa_params_add(&model->params, &embedding, &model->embedding));
+    for (int l = 0; l < spec->L; l++)
+        FWA_TRY(fwa_block_plan(&model->blocks[l], &model->params, spec, l, backend, l + 1));
+    return fwa_norm_plan(&model->final_norm, &model->params, "norm.weight", spec->D, (int)spec->L + 1);
+}
+
+fwa_status fwa_model_create(fwa_model **out, const fwa_model_spec *spec, const fwa_backend *backend, bool train) {
+    fwa_status status = FWA_OK;
+    fwa_model *model = calloc(1, sizeof *model);
+    FWA_CHECK(model, FWA_MEMORY, "model: out of memory");
+    model->spec = *spec;
+    model->blocks = calloc((size_t)spec->L, sizeof *model->blocks);
+    FWA_CHECK_GOTO(model->blocks, FWA_MEMORY, fail, "model: out of memory for %lld blocks", (long long)spec->L);
+    FWA_TRY_GOTO(plan_params(model, backend), fail);
+    FWA_TRY_GOTO(fwa_params_plan(&model->params, backend->compute, backend->master, train), fail);
+    *out = model;
+    return FWA_OK;
+fail:
+    fwa_model_destroy(model);
+    return status;
+}
+
+fwa_status fwa_model_commit(fwa_model *model, fwa_backend *backend, uint64_t seed) {
+    FWA_TRY(fwa_params_commit(&model->params, backend));
+    return fwa_params_initialize(&model->params, backend, seed);
+}
+
+void fwa_model_destroy(fwa_model *model) {
+    if (!model) return;
+    fwa_params_destroy(&model->params);
+    free(model->blocks);
+    free(model);
+}
+
+// Residual stream: every x kept for training, two alternating buffers otherwise.
+static fwa_status plan_stream(fwa_activations *acts, int64_t D) {
+    const int64_t shape[] = {acts->ctx.B * acts->ctx.T, D};
+    for (int l = 0; l <= acts->L; l++) {
+        if (l >= 2 && !acts->train) continue;
+        FWA_TRY(fwa_arena_plan(acts->kept, &acts->x[l], acts->ctx.backend->compute, 2, shape));
+    }
+    return FWA_OK;
+}
+
+static fwa_status plan_activations(fwa_activations *acts, const fwa_model *model) {
+    const fwa_layer_context *ctx = &acts->ctx;
+    int64_t R = ctx->B * ctx->T, D = model->spec.D;
+    const int64_t rows[] = {R}, stream[] = {R, D};
+    size_t scratch_bytes = 0;
+    FWA_TRY(fwa_arena_plan(acts->kept, &acts->tokens, FWA_I32, 1, rows));
+    FWA_TRY(fwa_arena_plan(acts->kept, &acts->targets, FWA_I32, 1, rows));
+    FWA_TRY(plan_stream(acts, D));
+    FWA_TRY(fwa_arena_plan(acts->kept, &acts->n, ctx->backend->compute, 2, stream));
+    FWA_TRY(fwa_arena_plan(acts->kept, &acts->rstd, ctx->backend->master, 1, rows));
+    size_t mark = fwa_arena_mark(acts->kept);
+    for (int l = 0; l < acts->L; l++) {
+        if (!acts->train) fwa_arena_rewind(acts->kept, mark);
+        FWA_TRY(fwa_block_plan_acts(&model->blocks[l], ctx, acts->train, acts->kept, &acts->blocks[l], &scratch_bytes));
+    }
+    if (acts->train) FWA_TRY(fwa_arena_plan(acts->scratch, &acts->dx, ctx->backend->compute, 2, stream));
+    mark = fwa_arena_mark(acts->scratch);
+    for (int l = 0; l < acts->L; l++) {
+        fwa_arena_rewind(acts->scratch, mark);
+        FWA_TRY(fwa_block_plan_scratch(&model->blocks[l], ctx, acts->train, acts->scratch, &acts->block_scratch[l],
+                                       scratch_bytes));
+    }
+    // The head runs between the blocks' forward and backward passes, so its logits share their scratch; loss and
+    // predictions stay where they are until the next batch.
+    fwa_arena_rewind(acts->scratch, mark);
+    return fwa_head_plan_acts(ctx, &model->spec, acts->scratch, acts->kept, &acts->head);
+}
+
+fwa_status fwa_activations_create(fwa_activations **out, const fwa_model *model, fwa_backend *backend, int64_t B,
+                                  int64_t T, bool train, fwa_comm *sp) {
+    fwa_status status = FWA_OK;
+    fwa_activations *acts = calloc(1, sizeof *acts);
+    FWA_CHECK(acts, FWA_MEMORY, "activations: out of memory");
+    size_t L = (size_t)model->spec.L;
+    acts->L = (int)L;
+    acts->train = train;
+    acts->ctx = (fwa_layer_context){
+        .backend = backend, .params = &model->params, .sp = sp, .B = B, .T = T, .position = sp ? sp->rank * T : 0};
+    acts->x = calloc(L + 1, sizeof *acts->x);
+    acts->blocks = calloc(L, sizeof *acts->blocks);
+    acts->block_scratch = calloc(L, sizeof *acts->block_scratch);
+    FWA_CHECK_GOTO(acts->x && acts->blocks && acts->block_scratch, FWA_MEMORY, fail, "activations: out of memory");
+    FWA_TRY_GOTO(fwa_arena_create(&acts->kept, train ? "activations" : "activations (evaluation)"), fail);
+    FWA_TRY_GOTO(fwa_arena_create(&acts->scratch, train ? "scratch" : "scratch (evaluation)"), fail);
+    FWA_TRY_GOTO(plan_activations(acts, model), fail);
+    *out = acts;
+    return FWA_OK;
+fail:
+    fwa_activations_destroy(acts);
+    return status;
+}
+
+fwa_status fwa_activations_commit(fwa_activations *acts) {
+    FWA_TRY(fwa_arena_commit(acts->kept, acts->ctx.backend));
+    FWA_TRY(fwa_arena_commit(acts->scratch, acts->ctx.backend));
+    if (!acts->train)
+        for (int l = 2; l <= acts->L; l++) acts->x[l] = acts->x[l % 2];
+    return FWA_OK;
+}
+
+void fwa_activations_destroy(fwa_activations *acts) {
+    if (!acts) return;
+    fwa_arena_destroy(acts->kept);
+    fwa_arena_destroy(acts->scratch);
+    free(acts->x);
+    free(acts->blocks);
+    free(acts->block_scratch);
+    free(acts);
+}
+
+fwa_status fwa_model_load(fwa_activations *acts, const int32_t *tokens, const int32_t *targets) {
+    fwa_backend *backend = acts->ctx.backend;
+    size_t bytes = fwa_tensor_bytes(acts->tokens);
+    FWA_TRY(backend->upload(backend, backend->stream, acts->tokens.data, tokens, bytes));
+    return backend->upload(backend, backend->stream, acts->targets.data, targets, bytes);
+}
+
+static fwa_status forward(const fwa_model *model, const fwa_activations *acts) {
+    const fwa_layer_context *ctx = &acts->ctx;
+    const fwa_backend *backend = ctx->backend;
+    FWA_TRY(
+        backend->ops->embedding_forward(backend->stream, acts->x[0], fwa_value(ctx, model->embedding), acts->tokens));
+    for (int l = 0; l < acts->L; l++)
+        FWA_TRY(fwa_block_forward(&model->blocks[l], ctx, acts->train, &acts->blocks[l], &acts->block_scratch[l],
+                                  acts->x[l + 1], acts->x[l]));
+    return fwa_norm_forward(ctx, model->final_norm, acts->n, acts->rstd, acts->x[acts->L]);
+}
+
+static fwa_status done(const fwa_bucket_hook *hook, int bucket) {
+    return hook ? hook->done(hook->user, bucket) : FWA_OK;
+}
+
+fwa_status fwa_model_train(fwa_model *model, fwa_activations *acts, fwa_step_state *state,
+                           const fwa_bucket_hook *hook) {
+    const fwa_layer_context *ctx = &acts->ctx;
+    const fwa_backend *backend = ctx->backend;
+    int L = acts->L;
+    FWA_TRY(forward(model, acts));
+    // The gradient of the final norm's output takes the memory of the output itself: the head is the last to read it.
+    FWA_TRY(fwa_head_run(ctx, &model->spec, model->embedding, &acts->head, acts->n, acts->n, acts->targets, state));
+    FWA_TRY(fwa_norm_backward(ctx, model->final_norm, acts->dx, acts->n, acts->x[L], acts->rstd, false));
+    FWA_TRY(done(hook, L + 1));
+    for (int l = L - 1; l >= 0; l--) {
+        FWA_TRY(fwa_block_backward(&model->blocks[l], ctx, &acts->blocks[l], &acts->block_scratch[l], acts->dx,
+                                   acts->x[l]));
+        FWA_TRY(done(hook, l + 1));
+    }
+    FWA_TRY(backend->ops->embedding_backward(backend->stream, fwa_grad(ctx, model->embedding), acts->dx, acts->tokens));
+    return done(hook, 0);
+}
+
+fwa_status fwa_model_evaluate(fwa_model *model, fwa_activations *acts, fwa_step_state *state) {
+    FWA_TRY(forward(model, acts));
+    return fwa_head_run(&acts->ctx, &model->spec, model->embedding, &acts->head, fwa_tensor_absent(), acts->n,
+                        acts->targets, state);
+}

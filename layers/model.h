@@ -1,0 +1,67 @@
+// A language model: embedding, blocks, final norm, tied head. Plan, commit, forward, backward.
+//
+// fwa_model holds the parameters; fwa_activations the memory for one shape [B,T], of which there can be several
+// (training, evaluation at other lengths) over the same parameters. Not collective. Both are owned by the caller.
+#ifndef FWA_LAYERS_MODEL_H
+#define FWA_LAYERS_MODEL_H
+
+#include "layers/block.h"
+#include "layers/head.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fwa_model {
+    fwa_model_spec spec;
+    fwa_params params;
+    int embedding, final_norm;
+    fwa_block *blocks; // [L]
+} fwa_model;
+
+// Plans a model: parameters with names, shapes and memory, nothing allocated. `train`: with gradients and moments.
+// Buckets: 0 embedding, 1..L blocks, L+1 final norm.
+FWA_MUST_CHECK fwa_status fwa_model_create(fwa_model **out, const fwa_model_spec *spec, const fwa_backend *backend,
+                                           bool train);
+// Allocates and initialises.
+FWA_MUST_CHECK fwa_status fwa_model_commit(fwa_model *model, fwa_backend *backend, uint64_t seed);
+void fwa_model_destroy(fwa_model *model);
+
+typedef struct fwa_activations {
+    fwa_layer_context ctx;
+    bool train;
+    fwa_arena *kept, *scratch;        // activations; gradients and the rules' scratch
+    fwa_tensor tokens, targets;       // i32 [R]
+    fwa_tensor *x;                    // [L+1] residual stream before block l; two buffers alternate without training
+    fwa_block_acts *blocks;           // [L]
+    fwa_block_scratch *block_scratch; // [L], views of the same memory
+    fwa_tensor n, rstd;               // final norm
+    fwa_tensor dx;                    // gradient of the residual stream
+    fwa_head_acts head;
+    int L;
+} fwa_activations;
+
+// Plans activations of `model` for B sequences of T tokens. `sp`: ranks that share the sequences, or NULL.
+FWA_MUST_CHECK fwa_status fwa_activations_create(fwa_activations **out, const fwa_model *model, fwa_backend *backend,
+                                                 int64_t B, int64_t T, bool train, fwa_comm *sp);
+FWA_MUST_CHECK fwa_status fwa_activations_commit(fwa_activations *acts);
+void fwa_activations_destroy(fwa_activations *acts);
+
+// Called when the gradients of `bucket` are complete.
+typedef struct fwa_bucket_hook {
+    fwa_status (*done)(void *user, int bucket);
+    void *user;
+} fwa_bucket_hook;
+
+// Copies a batch in: tokens, targets i32 [B,T] in host memory.
+FWA_MUST_CHECK fwa_status fwa_model_load(fwa_activations *acts, const int32_t *tokens, const int32_t *targets);
+// Forward, loss into *state (device memory), backward: gradients are added to. hook may be NULL.
+FWA_MUST_CHECK fwa_status fwa_model_train(fwa_model *model, fwa_activations *acts, fwa_step_state *state,
+                                          const fwa_bucket_hook *hook);
+// Forward and loss only; predictions in acts->head.prediction.
+FWA_MUST_CHECK fwa_status fwa_model_evaluate(fwa_model *model, fwa_activations *acts, fwa_step_state *state);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,43 @@
+// What a model is, in numbers: filled from a configuration by train/, read by every layer.
+#ifndef FWA_LAYERS_SPEC_H
+#define FWA_LAYERS_SPEC_H
+
+#include "kernels/rule.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FWA_MAX_LAYERS 256
+#define FWA_MAX_MIXERS 8
+
+typedef struct fwa_mixer_spec {
+    char name[32]; // key in the configuration
+    const fwa_rule *rule;
+    fwa_mixer_options options;
+    fwa_norm qk_norm, v_norm;
+    fwa_phi phi;
+    int64_t conv;                  // width of the short convolutions; 0: none
+    bool gate;                     // output gate
+    double beta_init, lambda_init; // value of the sigmoid at the start, in (0, 1)
+} fwa_mixer_spec;
+
+typedef struct fwa_model_spec {
+    int64_t L, D, H, K, F, N; // layers, width, heads, head size (keys and values), ffn, vocabulary
+    int64_t vocab;            // ids below this exist; the rest of N is padding without probability
+    double logit_scale;
+    int mixer_count;
+    fwa_mixer_spec mixer[FWA_MAX_MIXERS];
+    int layer_mixer[FWA_MAX_LAYERS]; // index into mixer, by layer
+} fwa_model_spec;
+
+// rules.md §1, §4: beta = 2 sigmoid(.), lbar = 0.95 sigmoid(.), RMSNorm eps, rotary base.
+#define FWA_BETA_SCALE   2.0
+#define FWA_LAMBDA_SCALE 0.95
+#define FWA_NORM_EPS     1e-5
+#define FWA_ROTARY_BASE  10000.0
+
+#ifdef __cplusplus
+}
+#endif
+#endif
