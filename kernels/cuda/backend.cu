@@ -1,0 +1,240 @@
+// The CUDA backend: device memory, streams with their workspace, events, and the checks of driver and GPU.
+//
+// One backend drives one device. Its functions may be called from any thread; operators only from the thread that
+// created the backend, where its device is the current one. Copies run in stream order: what was downloaded is there
+// after stream_synchronize. Host memory that is uploaded may be reused at once where it is pageable.
+#include "kernels/backends.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "kernels/cuda/device.h"
+
+struct fwa_event {
+    cudaEvent_t handle;
+};
+
+namespace {
+
+constexpr int oldest_major = 8; // compute_80 is the PTX that the build carries
+
+fwa_status use(const fwa_backend *backend) {
+    FWA_CUDA_TRY(cudaSetDevice(backend->device));
+    return FWA_OK;
+}
+
+fwa_status device_alloc(fwa_backend *backend, void **out, size_t bytes) {
+    FWA_TRY(use(backend));
+    FWA_CUDA_TRY(cudaMalloc(out, bytes > 0 ? bytes : 1));
+    return FWA_OK;
+}
+
+void device_free(fwa_backend *backend, void *memory) {
+    if (cudaSetDevice(backend->device) == cudaSuccess) (void)cudaFree(memory);
+}
+
+fwa_status copy_async(fwa_backend *backend, fwa_stream *stream, void *to, const void *from, size_t bytes,
+                      cudaMemcpyKind kind) {
+    if (bytes == 0) return FWA_OK;
+    FWA_TRY(use(backend));
+    FWA_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, kind, stream->handle));
+    return FWA_OK;
+}
+
+fwa_status upload(fwa_backend *backend, fwa_stream *stream, void *device, const void *host, size_t bytes) {
+    FWA_TRY(copy_async(backend, stream, device, host, bytes, cudaMemcpyHostToDevice));
+    return FWA_OK;
+}
+
+fwa_status download(fwa_backend *backend, fwa_stream *stream, void *host, const void *device, size_t bytes) {
+    FWA_TRY(copy_async(backend, stream, host, device, bytes, cudaMemcpyDeviceToHost));
+    return FWA_OK;
+}
+
+fwa_status copy(fwa_backend *backend, fwa_stream *stream, void *to, const void *from, size_t bytes) {
+    FWA_TRY(copy_async(backend, stream, to, from, bytes, cudaMemcpyDeviceToDevice));
+    return FWA_OK;
+}
+
+fwa_status fill(fwa_backend *backend, fwa_stream *stream, void *to, int byte, size_t bytes) {
+    if (bytes == 0) return FWA_OK;
+    FWA_TRY(use(backend));
+    FWA_CUDA_TRY(cudaMemsetAsync(to, byte, bytes, stream->handle));
+    return FWA_OK;
+}
+
+void stream_destroy(fwa_backend *backend, fwa_stream *stream) {
+    if (!stream) return;
+    if (cudaSetDevice(backend->device) == cudaSuccess) {
+        if (stream->handle) (void)cudaStreamSynchronize(stream->handle);
+        if (stream->handle) (void)cudaStreamDestroy(stream->handle);
+        if (stream->workspace) (void)cudaFree(stream->workspace);
+    }
+    free(stream);
+}
+
+fwa_status stream_open(fwa_backend *backend, fwa_stream *stream) {
+    FWA_TRY(use(backend));
+    FWA_CUDA_TRY(cudaStreamCreateWithFlags(&stream->handle, cudaStreamNonBlocking));
+    FWA_CUDA_TRY(cudaMalloc(&stream->workspace, FWA_CUDA_WORKSPACE_BYTES));
+    FWA_CUDA_TRY(cudaDeviceGetAttribute(&stream->multiprocessors, cudaDevAttrMultiProcessorCount, backend->device));
+    return FWA_OK;
+}
+
+fwa_status stream_create(fwa_backend *backend, fwa_stream **out) {
+    fwa_stream *stream = static_cast<fwa_stream *>(calloc(1, sizeof(fwa_stream)));
+    FWA_CHECK(stream, FWA_MEMORY, "cannot allocate a stream");
+    fwa_status status = stream_open(backend, stream);
+    if (status != FWA_OK) {
+        stream_destroy(backend, stream);
+        return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    }
+    *out = stream;
+    return FWA_OK;
+}
+
+fwa_status stream_synchronize(fwa_backend *backend, fwa_stream *stream) {
+    FWA_TRY(use(backend));
+    FWA_CUDA_TRY(cudaStreamSynchronize(stream->handle));
+    return FWA_OK;
+}
+
+fwa_status event_create(fwa_backend *backend, fwa_event **out) {
+    FWA_TRY(use(backend));
+    cudaEvent_t handle = nullptr;
+    FWA_CUDA_TRY(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming));
+    fwa_event *event = static_cast<fwa_event *>(malloc(sizeof(fwa_event)));
+    if (!event) (void)cudaEventDestroy(handle);
+    FWA_CHECK(event, FWA_MEMORY, "cannot allocate an event");
+    event->handle = handle;
+    *out = event;
+    return FWA_OK;
+}
+
+void event_destroy(fwa_backend *backend, fwa_event *event) {
+    if (!event) return;
+    if (cudaSetDevice(backend->device) == cudaSuccess) (void)cudaEventDestroy(event->handle);
+    free(event);
+}
+
+fwa_status event_record(fwa_backend *backend, fwa_event *event, fwa_stream *stream) {
+    FWA_TRY(use(backend));
+    FWA_CUDA_TRY(cudaEventRecord(event->handle, stream->handle));
+    return FWA_OK;
+}
+
+fwa_status stream_wait(fwa_backend *backend, fwa_stream *stream, fwa_event *event) {
+    FWA_TRY(use(backend));
+    FWA_CUDA_TRY(cudaStreamWaitEvent(stream->handle, event->handle, 0));
+    return FWA_OK;
+}
+
+fwa_status memory(fwa_backend *backend, size_t *used, size_t *total) {
+    FWA_TRY(use(backend));
+    size_t available = 0;
+    FWA_CUDA_TRY(cudaMemGetInfo(&available, total));
+    *used = *total - available;
+    return FWA_OK;
+}
+
+void destroy(fwa_backend *backend) {
+    if (!backend) return;
+    stream_destroy(backend, backend->stream);
+    free(backend);
+}
+
+fwa_status check_device(int device) {
+    int major = 0, minor = 0;
+    FWA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    FWA_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+    FWA_CHECK(major >= oldest_major, FWA_UNSUPPORTED,
+              "CUDA device %d has compute capability %d.%d, expected %d.0 or newer; choose another one with "
+              "CUDA_VISIBLE_DEVICES",
+              device, major, minor, oldest_major);
+    return FWA_OK;
+}
+
+} // namespace
+
+extern "C" {
+
+fwa_status fwa_cuda_status(cudaError_t error, const char *what, const char *file, int line, const char *function) {
+    if (error == cudaSuccess) return FWA_OK;
+    (void)cudaGetLastError();
+    fwa_status code = FWA_BACKEND;
+    if (error == cudaErrorMemoryAllocation) code = FWA_MEMORY;
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion) code = FWA_UNSUPPORTED;
+    return fwa_error_raise(code, file, line, function, "%s: %s (%s)", what, cudaGetErrorString(error),
+                           cudaGetErrorName(error));
+}
+
+fwa_status fwa_backend_cuda_count(int *count) {
+    *count = 0;
+    int driver = 0, runtime = 0;
+    FWA_CUDA_TRY(cudaRuntimeGetVersion(&runtime));
+    cudaError_t error = cudaDriverGetVersion(&driver);
+    if (error == cudaSuccess) error = cudaGetDeviceCount(count);
+    if (error != cudaSuccess) (void)cudaGetLastError();
+    FWA_CHECK(error != cudaErrorStubLibrary, FWA_UNSUPPORTED,
+              "the CUDA driver found is a stub for linking; remove its folder from LD_LIBRARY_PATH");
+    FWA_CHECK(driver > 0, FWA_UNSUPPORTED,
+              "no NVIDIA driver is installed here; run on the CPU backend instead (run.backend: cpu)");
+    FWA_CHECK(error != cudaErrorInsufficientDriver && error != cudaErrorSystemDriverMismatch, FWA_UNSUPPORTED,
+              "the NVIDIA driver is too old: it supports CUDA %d.%d, this build needs %d.%d", driver / 1000,
+              driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (error == cudaErrorNoDevice) return FWA_OK;
+    FWA_CUDA_TRY(error);
+    return FWA_OK;
+}
+
+fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int device) {
+    FWA_TRY(check_device(device));
+    fwa_backend *backend = static_cast<fwa_backend *>(malloc(sizeof(fwa_backend)));
+    FWA_CHECK(backend, FWA_MEMORY, "cannot allocate a backend");
+    *backend = {
+        .kind = FWA_BACKEND_CUDA,
+        .name = "cuda",
+        .device = device,
+        .threads = 1,
+        .compute = precision,
+        .master = FWA_F32,
+        .ops = nullptr,
+        .stream = nullptr,
+        .impl = nullptr,
+        .alloc = device_alloc,
+        .free = device_free,
+        .upload = upload,
+        .download = download,
+        .copy = copy,
+        .fill = fill,
+        .stream_create = stream_create,
+        .stream_destroy = stream_destroy,
+        .stream_synchronize = stream_synchronize,
+        .event_create = event_create,
+        .event_destroy = event_destroy,
+        .event_record = event_record,
+        .stream_wait = stream_wait,
+        .memory = memory,
+        .destroy = destroy,
+    };
+    fwa_status status = stream_create(backend, &backend->stream);
+    if (status != FWA_OK) {
+        destroy(backend);
+        return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    }
+    *out = backend;
+    return FWA_OK;
+}
+
+fwa_status fwa_backend_cuda_describe(int device, char *text, size_t size) {
+    cudaDeviceProp properties;
+    int driver = 0;
+    FWA_CUDA_TRY(cudaGetDeviceProperties(&properties, device));
+    FWA_CUDA_TRY(cudaDriverGetVersion(&driver));
+    snprintf(text, size, "%s, %.1f GiB, compute capability %d.%d, %d multiprocessors, driver for CUDA %d.%d",
+             properties.name, (double)properties.totalGlobalMem / (1 << 30), properties.major, properties.minor,
+             properties.multiProcessorCount, driver / 1000, driver % 1000 / 10);
+    return FWA_OK;
+}
+
+} // extern "C"

@@ -1,0 +1,224 @@
+// RMSNorm and its gradient, for f32 and bf16 activations (contract: rmsnorm_forward, rmsnorm_backward in ops.def).
+//
+//   y[r,d]   = x[r,d] rstd[r] w[d],   rstd[r] = (mean_d x[r,d]^2 + eps)^(-1/2)
+//   dx[r,d] (+)= rstd (dy w - x rstd^2 mean_d(dy w x)),   dw[d] += sum_r dy x rstd
+//
+// Shapes: x, y, dy, dx [R,D] in T, rows may be strided; w, dw [D], rstd [R] in fp32. Any R, D >= 1, where D fp32 sums
+// must fit the workspace once. y, rstd overwritten; dw accumulated; dx as told; dx may be dy. Numerics: everything
+// between load and store is fp32; one rounding to T a result. No atomics, all sums in a fixed order that depends on R,
+// D and the GPU's number of multiprocessors only: same bits every time. Cost: bound by memory. Forward reads x and
+// writes y; backward reads x, dy (and dx) and writes dx; a row's second reading hits the first-level cache. dw: one row
+// of D partial sums a block, at most 8 blocks a multiprocessor. Mapping: one block a row at a time, a thread holds
+// every blockDim-th pack of 16 bytes (single elements where rows are not aligned or D is no multiple of the pack). In
+// the backward pass a thread keeps the dw sums of its own columns in shared memory (in the partial sums themselves for
+// wide rows), so no two threads meet; a second kernel adds the partial sums.
+#include <climits>
+
+#include "core/shape.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/numeric.cuh"
+#include "kernels/cuda/ops_cuda.h"
+
+namespace {
+
+using namespace fwa;
+
+constexpr int64_t shared_columns = 8192; // dw sums of a row that fit the shared memory of a block
+constexpr int blocks_per_multiprocessor = 8;
+constexpr int reduce_columns = 32, reduce_lanes = 16;
+
+// A view of [R,D] whose rows stand `stride` elements apart.
+template <typename T> struct rows {
+    T *data;
+    int64_t stride;
+    __device__ T *row(int64_t r) const {
+        return data + r * stride;
+    }
+};
+
+template <typename T> rows<T> rows_of(fwa_tensor t) {
+    return {static_cast<T *>(t.data), t.stride[0]};
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(256)
+    rmsnorm_forward_kernel(rows<T> y, float *rstd, rows<const T> x, const float *w, int64_t R, int64_t D, float eps) {
+    __shared__ float space[32];
+    const int64_t first = static_cast<int64_t>(threadIdx.x) * N, step = static_cast<int64_t>(blockDim.x) * N;
+    for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
+        const T *xr = x.row(r);
+        T *yr = y.row(r);
+        float square = 0.0f;
+        for (int64_t d = first; d < D; d += step) {
+            const auto xs = load<N>(xr + d);
+            for (int i = 0; i < N; i++) square += to_float(xs.at[i]) * to_float(xs.at[i]);
+        }
+        const float scale = 1.0f / sqrtf(block_sum(square, space) / static_cast<float>(D) + eps);
+        if (threadIdx.x == 0) rstd[r] = scale;
+        for (int64_t d = first; d < D; d += step) {
+            const auto xs = load<N>(xr + d);
+            const auto ws = load<N>(w + d);
+            pack<T, N> ys;
+            for (int i = 0; i < N; i++) ys.at[i] = from_float<T>(to_float(xs.at[i]) * scale * ws.at[i]);
+            store(yr + d, ys);
+        }
+    }
+}
+
+// mean_d(dy w x) of one row, on every thread of the block.
+template <typename T, int N>
+__device__ float row_projection(const T *dyr, const T *xr, const float *w, int64_t D, float *space) {
+    float dot = 0.0f;
+    for (int64_t d = static_cast<int64_t>(threadIdx.x) * N; d < D; d += static_cast<int64_t>(blockDim.x) * N) {
+        const auto dys = load<N>(dyr + d), xs = load<N>(xr + d);
+        const auto ws = load<N>(w + d);
+        for (int i = 0; i < N; i++) dot += to_float(dys.at[i]) * ws.at[i] * to_float(xs.at[i]);
+    }
+    return block_sum(dot, space) / static_cast<float>(D);
+}
+
+// partial[gridDim, D]: block b's sum of dy x rstd over its rows b, b + gridDim, ...
+template <typename T, int N>
+__global__ void __launch_bounds__(256)
+    rmsnorm_backward_kernel(rows<T> dx, float *partial, rows<const T> dy, rows<const T> x, const float *w,
+                            const float *rstd, int64_t R, int64_t D, bool accumulate) {
+    __shared__ float space[32];
+    extern __shared__ __align__(16) float shared[];
+    float *out = partial + blockIdx.x * D;
+    float *sums = D <= shared_columns ? shared : out;
+    const int64_t first = static_cast<int64_t>(threadIdx.x) * N, step = static_cast<int64_t>(blockDim.x) * N;
+    for (int64_t d = first; d < D; d += step) store(sums + d, pack<float, N>{});
+    for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
+        const T *dyr = dy.row(r), *xr = x.row(r);
+        T *dxr = dx.row(r);
+        const float scale = rstd[r];
+        const float pull = row_projection<T, N>(dyr, xr, w, D, space) * scale * scale;
+        for (int64_t d = first; d < D; d += step) {
+            const auto dys = load<N>(dyr + d), xs = load<N>(xr + d);
+            const auto ws = load<N>(w + d);
+            auto own = load<N>(sums + d);
+            pack<T, N> old = {}, dxs;
+            if (accumulate) old = load<N>(dxr + d);
+            for (int i = 0; i < N; i++) {
+                const float g = to_float(dys.at[i]), u = to_float(xs.at[i]);
+                const float gradient = scale * (g * ws.at[i] - u * pull);
+                dxs.at[i] = from_float<T>(accumulate ? to_float(old.at[i]) + gradient : gradient);
+                own.at[i] += g * u * scale;
+            }
+            store(dxr + d, dxs);
+            store(sums + d, own);
+        }
+    }
+    if (sums == out) return;
+    for (int64_t d = first; d < D; d += step) store(out + d, load<N>(sums + d));
+}
+
+// dw[d] += sum_g partial[g,d]. A block holds 32 columns; lane j adds rows j, j + 16, ...; then lanes in order.
+__global__ void __launch_bounds__(reduce_columns *reduce_lanes)
+    reduce_rows_kernel(float *dw, const float *partial, int64_t rows, int64_t D) {
+    __shared__ float lanes[reduce_lanes][reduce_columns];
+    const int64_t d = static_cast<int64_t>(blockIdx.x) * reduce_columns + threadIdx.x;
+    float sum = 0.0f;
+    if (d < D) {
+        for (int64_t g = threadIdx.y; g < rows; g += reduce_lanes) sum += partial[g * D + d];
+    }
+    lanes[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || d >= D) return;
+    float total = 0.0f;
+    for (int j = 0; j < reduce_lanes; j++) total += lanes[j][threadIdx.x];
+    dw[d] += total;
+}
+
+// Whole warps, as many as the packs of a row keep busy, 256 at most.
+int threads_for(int64_t D, int size) {
+    const int64_t packs = fwa_ceil_div(D, size);
+    return static_cast<int>(fwa_min(fwa_round_up(packs, 32), 256));
+}
+
+fwa_status expect_size(fwa_tensor x) {
+    FWA_CHECK(x.ndim == 2 && x.shape[0] >= 1 && x.shape[1] >= 1, FWA_ERROR,
+              "x has %d dimensions; expected [R,D], R, D >= 1", x.ndim);
+    return FWA_OK;
+}
+
+template <typename T>
+fwa_status forward(fwa_stream *stream, fwa_tensor y, fwa_tensor rstd, fwa_tensor x, fwa_tensor w, double eps) {
+    FWA_TRY(expect_size(x));
+    const int64_t R = x.shape[0], D = x.shape[1];
+    FWA_TRY(fwa_tensor_expect(x, "x", element<T>::dtype, 2, R, D));
+    FWA_TRY(fwa_tensor_expect(y, "y", element<T>::dtype, 2, R, D));
+    FWA_TRY(fwa_tensor_expect(rstd, "rstd", FWA_F32, 1, R));
+    FWA_TRY(fwa_tensor_expect(w, "w", FWA_F32, 1, D));
+    constexpr int N = pack_size<T>;
+    const bool packed = D % N == 0 && rows_aligned(x) && rows_aligned(y) && rows_aligned(w);
+    auto *kernel = packed ? rmsnorm_forward_kernel<T, N> : rmsnorm_forward_kernel<T, 1>;
+    const auto blocks = static_cast<unsigned>(fwa_min(R, INT_MAX));
+    kernel<<<blocks, threads_for(D, packed ? N : 1), 0, stream->handle>>>(
+        rows_of<T>(y), static_cast<float *>(rstd.data), rows_of<const T>(x), static_cast<const float *>(w.data), R, D,
+        static_cast<float>(eps));
+    FWA_CUDA_TRY(cudaGetLastError());
+    return FWA_OK;
+}
+
+// Rows of partial sums: enough to fill the GPU, no more than rows of x or the workspace holds.
+int64_t partial_rows(const fwa_stream *stream, int64_t R, int64_t D) {
+    const auto fit = static_cast<int64_t>(FWA_CUDA_WORKSPACE_BYTES / sizeof(float)) / D;
+    return fwa_min(fwa_min(R, fit), static_cast<int64_t>(stream->multiprocessors) * blocks_per_multiprocessor);
+}
+
+template <typename T>
+fwa_status backward(fwa_stream *stream, fwa_tensor dx, fwa_tensor dw, fwa_tensor dy, fwa_tensor x, fwa_tensor w,
+                    fwa_tensor rstd, bool accumulate) {
+    FWA_TRY(expect_size(x));
+    const int64_t R = x.shape[0], D = x.shape[1];
+    FWA_TRY(fwa_tensor_expect(x, "x", element<T>::dtype, 2, R, D));
+    FWA_TRY(fwa_tensor_expect(dx, "dx", element<T>::dtype, 2, R, D));
+    FWA_TRY(fwa_tensor_expect(dy, "dy", element<T>::dtype, 2, R, D));
+    FWA_TRY(fwa_tensor_expect(dw, "dw", FWA_F32, 1, D));
+    FWA_TRY(fwa_tensor_expect(w, "w", FWA_F32, 1, D));
+    FWA_TRY(fwa_tensor_expect(rstd, "rstd", FWA_F32, 1, R));
+    const int64_t partials = partial_rows(stream, R, D);
+    FWA_CHECK(partials >= 1, FWA_UNSUPPORTED, "D = %lld; rmsnorm_backward on CUDA takes at most %zu columns",
+              static_cast<long long>(D), FWA_CUDA_WORKSPACE_BYTES / sizeof(float));
+    constexpr int N = pack_size<T>;
+    const bool packed = D % N == 0 && rows_aligned(x) && rows_aligned(dy) && rows_aligned(dx) && rows_aligned(w);
+    auto *kernel = packed ? rmsnorm_backward_kernel<T, N> : rmsnorm_backward_kernel<T, 1>;
+    auto *partial = static_cast<float *>(stream->workspace);
+    const size_t shared = D <= shared_columns ? static_cast<size_t>(D) * sizeof(float) : 0;
+    kernel<<<static_cast<unsigned>(partials), threads_for(D, packed ? N : 1), shared, stream->handle>>>(
+        rows_of<T>(dx), partial, rows_of<const T>(dy), rows_of<const T>(x), static_cast<const float *>(w.data),
+        static_cast<const float *>(rstd.data), R, D, accumulate);
+    FWA_CUDA_TRY(cudaGetLastError());
+    const auto blocks = static_cast<unsigned>(fwa_ceil_div(D, reduce_columns));
+    reduce_rows_kernel<<<blocks, dim3(reduce_columns, reduce_lanes), 0, stream->handle>>>(static_cast<float *>(dw.data),
+                                                                                          partial, partials, D);
+    FWA_CUDA_TRY(cudaGetLastError());
+    return FWA_OK;
+}
+
+} // namespace
+
+extern "C" {
+
+fwa_status fwa_rmsnorm_forward_cuda_f32(fwa_stream *stream, fwa_tensor y, fwa_tensor rstd, fwa_tensor x, fwa_tensor w,
+                                        double eps) {
+    return forward<float>(stream, y, rstd, x, w, eps);
+}
+
+fwa_status fwa_rmsnorm_forward_cuda_bf16(fwa_stream *stream, fwa_tensor y, fwa_tensor rstd, fwa_tensor x, fwa_tensor w,
+                                         double eps) {
+    return forward<__nv_bfloat16>(stream, y, rstd, x, w, eps);
+}
+
+fwa_status fwa_rmsnorm_backward_cuda_f32(fwa_stream *stream, fwa_tensor dx, fwa_tensor dw, fwa_tensor dy, fwa_tensor x,
+                                         fwa_tensor w, fwa_tensor rstd, bool accumulate) {
+    return backward<float>(stream, dx, dw, dy, x, w, rstd, accumulate);
+}
+
+fwa_status fwa_rmsnorm_backward_cuda_bf16(fwa_stream *stream, fwa_tensor dx, fwa_tensor dw, fwa_tensor dy, fwa_tensor x,
+                                          fwa_tensor w, fwa_tensor rstd, bool accumulate) {
+    return backward<__nv_bfloat16>(stream, dx, dw, dy, x, w, rstd, accumulate);
+}
+
+} // extern "C"
