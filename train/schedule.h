@@ -8,9 +8,10 @@
 extern "C" {
 #endif
 
-// Rate of update n = 1 .. config->train.steps: linear warm-up (n / warmup x lr, so update 1 has lr / warmup), then
-// cosine or linear to exactly min_lr at the last update, constant, or wsd (constant, then linear to min_lr over the last
-// decay_fraction of the steps).
+// Rate of update n >= 1. Up to update `warmup` it is n / warmup x lr, so update 1 has lr / warmup and update `warmup`
+// has lr (warmup 0 counts as 1). Then: cosine or linear to exactly min_lr at update train.steps, constant, or wsd
+// (constant, then linear to min_lr over the last decay_fraction of the steps). Beyond train.steps it keeps the last
+// value; where steps <= warmup that is the last one of the warm-up.
 double fwa_schedule_rate(const fwa_config *config, int64_t n);
 
 #ifdef __cplusplus

@@ -2,7 +2,7 @@
 #ifndef FWA_TRAIN_TASKS_ADDITION_H
 #define FWA_TRAIN_TASKS_ADDITION_H
 
-#include "io/config.h"
+#include "train/tasks/task.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,11 +20,14 @@ typedef enum fwa_addition_measure {
 // Tokens of the longest example: bracket 3n+15 with begin and end, paper 3n+5.
 int64_t fwa_addition_length(fwa_addition_format format, int64_t width_max);
 
+// Key of the examples of a split: splits differ by it alone.
+uint64_t fwa_addition_key(int64_t seed, fwa_split split);
+
 // Example number `index` under `key` into tokens, targets [T]: targets cover the answer and its end token; pads and the
 // question have none. T >= fwa_addition_length - 1 (inputs and targets are shifted by one).
-FWA_MUST_CHECK fwa_status fwa_addition_example(fwa_addition_format format, fwa_addition_measure measure, int64_t width_min,
-                                               int64_t width_max, uint64_t key, int64_t index, int64_t T, int32_t *tokens,
-                                               int32_t *targets);
+FWA_MUST_CHECK fwa_status fwa_addition_example(fwa_addition_format format, fwa_addition_measure measure,
+                                               int64_t width_min, int64_t width_max, uint64_t key, int64_t index,
+                                               int64_t T, int32_t *tokens, int32_t *targets);
 
 #ifdef __cplusplus
 }

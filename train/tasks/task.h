@@ -17,10 +17,10 @@ typedef enum fwa_split { FWA_SPLIT_TRAIN, FWA_SPLIT_VAL } fwa_split;
 typedef struct fwa_source fwa_source;
 struct fwa_source {
     const char *name;
-    int64_t T;              // tokens of a sequence
-    int64_t vocab;          // ids that can occur and be predicted are below this; the rest of vocab_size is padding
-    int64_t sequences[2];   // of one epoch, by split; INT64_MAX where they never repeat
-    uint64_t fingerprint;   // of the data; 0 where it is a pure function of the configuration
+    int64_t T;            // tokens of a sequence
+    int64_t vocab;        // ids that can occur and be predicted are below this; the rest of vocab_size is padding
+    int64_t sequences[2]; // of one epoch, by split; INT64_MAX where they never repeat
+    uint64_t fingerprint; // of the data; 0 where it is a pure function of the configuration
     void *impl;
     // tokens, targets [count,T]: sequences first .. first+count-1. targets hold FWA_NO_TARGET where there is no loss.
     fwa_status (*fill)(const fwa_source *, fwa_split, int64_t first, int64_t count, int32_t *tokens, int32_t *targets);
@@ -30,12 +30,15 @@ struct fwa_source {
 // The source that the configuration names. Owned by the caller (source->destroy).
 FWA_MUST_CHECK fwa_status fwa_source_create(fwa_source **out, const fwa_config *config);
 // Token shards (io/shards.h): sequence i is tokens [p*T, p*T+T] of the stream, p a keyed permutation of the epoch's
-// sequences in training, p = i in validation.
+// sequences in training, p = i modulo their number in validation. T = train.seq_len (0: 1024). Validation data may be
+// absent (data.val empty) where eval.every is 0: sequences[FWA_SPLIT_VAL] is 0 and filling from it fails.
 FWA_MUST_CHECK fwa_status fwa_source_lm_create(fwa_source **out, const fwa_config *config);
-// Variable-length addition (rules.md §7), operand widths task.width_min .. width_max.
+// Variable-length addition (rules.md §7), operand widths task.width_min .. width_max. T = train.seq_len, right-padded
+// (0: what the longest example needs, fwa_addition_length - 1).
 FWA_MUST_CHECK fwa_status fwa_source_addition_create(fwa_source **out, const fwa_config *config);
 
-// Order-independent hash of sequences: the sum over them of a hash of (number, tokens, targets), so that ranks can add theirs.
+// Order-independent hash of sequences: the sum over them of a hash of (number, tokens, targets), so that ranks can add
+// theirs.
 uint64_t fwa_batch_hash(int64_t first, int64_t count, int64_t T, const int32_t *tokens, const int32_t *targets);
 
 #ifdef __cplusplus

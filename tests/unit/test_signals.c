@@ -1,0 +1,76 @@
+// Requests to stop, each in a child process: which signal is kept, which one ends the process, what mpirun changes.
+#include "tests/check.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "train/signals.h"
+
+// Sends `signals` (0 ends) to a child after installing; gives its wait status. The child leaves with the pending
+// number.
+static int run_child(bool under_mpirun, const int *signals) {
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (fwa_signals_install(under_mpirun) != FWA_OK || fwa_signals_pending() != 0) _exit(100);
+        for (; *signals != 0; signals++) raise(*signals);
+        _exit(fwa_signals_pending());
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void check_pending(bool under_mpirun, const int *signals, int expected) {
+    const int status = run_child(under_mpirun, signals);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), expected);
+}
+
+static void check_killed(bool under_mpirun, const int *signals, int expected) {
+    const int status = run_child(under_mpirun, signals);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), expected);
+}
+
+static void test_pending(void **state) {
+    (void)state;
+    check_pending(false, (const int[]){0}, 0);
+    for (int mpirun = 0; mpirun <= 1; mpirun++) {
+        check_pending(mpirun, (const int[]){SIGTERM, 0}, SIGTERM);
+        check_pending(mpirun, (const int[]){SIGUSR1, 0}, SIGUSR1);
+        check_pending(mpirun, (const int[]){SIGUSR2, 0}, SIGUSR2);
+    }
+    check_pending(false, (const int[]){SIGINT, 0}, SIGINT);
+}
+
+static void test_first_is_kept(void **state) {
+    (void)state;
+    check_pending(false, (const int[]){SIGUSR2, SIGTERM, SIGUSR1, SIGUSR1, SIGUSR2, 0}, SIGUSR2);
+    check_pending(false, (const int[]){SIGUSR1, SIGINT, 0}, SIGUSR1);
+}
+
+static void test_second_ends(void **state) {
+    (void)state;
+    check_killed(false, (const int[]){SIGINT, SIGINT, 0}, SIGINT);
+    check_killed(false, (const int[]){SIGTERM, SIGTERM, 0}, SIGTERM);
+    check_killed(false, (const int[]){SIGTERM, SIGINT, 0}, SIGINT);
+    check_killed(false, (const int[]){SIGINT, SIGUSR1, SIGTERM, 0}, SIGTERM);
+    check_killed(true, (const int[]){SIGTERM, SIGTERM, 0}, SIGTERM);
+}
+
+static void test_interrupt_under_mpirun(void **state) {
+    (void)state;
+    check_killed(true, (const int[]){SIGINT, 0}, SIGINT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pending),
+        cmocka_unit_test(test_first_is_kept),
+        cmocka_unit_test(test_second_ends),
+        cmocka_unit_test(test_interrupt_under_mpirun),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

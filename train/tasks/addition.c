@@ -1,0 +1,210 @@
+// The addition task: operands drawn by counter, their sum, and both as tokens (rules.md §7).
+#include "train/tasks/addition.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "core/rng.h"
+#include "core/shape.h"
+
+#define MAX_WIDTH  FWA_ADDITION_MAX_WIDTH
+#define MAX_LENGTH (3 * MAX_WIDTH + 15)
+
+// A number; digit[0] is the lowest.
+typedef struct number {
+    int64_t width;
+    uint8_t digit[MAX_WIDTH + 1];
+} number;
+
+// An example in the making: token[0..length), the answer begins at `answer`.
+typedef struct text {
+    int64_t length, answer;
+    int32_t token[MAX_LENGTH];
+} text;
+
+int64_t fwa_addition_length(fwa_addition_format format, int64_t width_max) {
+    return format == FWA_ADDITION_BRACKET ? 3 * width_max + 15 : 3 * width_max + 5;
+}
+
+uint64_t fwa_addition_key(int64_t seed, fwa_split split) {
+    return fwa_rng_u64((uint64_t)seed, fwa_rng_hash("addition"), (uint64_t)split);
+}
+
+// Draws of an example (its index is the stream): operand n takes number n (1 + MAX_WIDTH) for its width and those that
+// follow for its digits, lowest first, so an operand depends on no other setting than its own width.
+static uint64_t draw(uint64_t key, int64_t index, int operand, int64_t place, int64_t bound) {
+    return fwa_rng_below(key, (uint64_t)index, (uint64_t)(operand * (1 + MAX_WIDTH) + place), (uint64_t)bound);
+}
+
+static int64_t draw_width(uint64_t key, int64_t index, int operand, int64_t width_min, int64_t width_max) {
+    return width_min + (int64_t)draw(key, index, operand, 0, width_max - width_min + 1);
+}
+
+static void draw_digits(number *out, uint64_t key, int64_t index, int operand, int64_t width, bool leading_zero) {
+    out->width = width;
+    for (int64_t i = 0; i < width; i++) {
+        const bool nonzero = i == width - 1 && width > 1 && !leading_zero;
+        out->digit[i] = (uint8_t)(nonzero + draw(key, index, operand, 1 + i, nonzero ? 9 : 10));
+    }
+}
+
+// out = a + b with one digit more than the wider operand; the top one may be 0.
+static void add(number *out, const number *a, const number *b) {
+    int carry = 0;
+    out->width = fwa_max(a->width, b->width) + 1;
+    for (int64_t i = 0; i < out->width; i++) {
+        const int sum = carry + (i < a->width ? a->digit[i] : 0) + (i < b->width ? b->digit[i] : 0);
+        out->digit[i] = (uint8_t)(sum % 10);
+        carry = sum / 10;
+    }
+}
+
+static void put(text *to, int32_t token) {
+    to->token[to->length++] = token;
+}
+
+static void put_bytes(text *to, const char *bytes) {
+    for (; *bytes != '\0'; bytes++) put(to, (unsigned char)*bytes);
+}
+
+static void put_lowest_first(text *to, const number *n) {
+    for (int64_t i = 0; i < n->width; i++) put(to, '0' + n->digit[i]);
+}
+
+static void put_highest_first(text *to, const number *n) {
+    for (int64_t i = n->width - 1; i >= 0; i--) put(to, '0' + n->digit[i]);
+}
+
+// begin "[a] + [b] = [c]" end, every number lowest digit first, c without a leading zero.
+static void write_bracket(text *to, const number *a, const number *b, number *sum) {
+    if (sum->width > 1 && sum->digit[sum->width - 1] == 0) sum->width--;
+    put(to, FWA_ADDITION_BEGIN);
+    put_bytes(to, "[");
+    put_lowest_first(to, a);
+    put_bytes(to, "] + [");
+    put_lowest_first(to, b);
+    put_bytes(to, "] =");
+    to->answer = to->length;
+    put_bytes(to, " [");
+    put_lowest_first(to, sum);
+    put_bytes(to, "]");
+    put(to, FWA_ADDITION_END);
+}
+
+// begin "a+b=" highest digit first, c of n + 1 digits lowest first, end.
+static void write_paper(text *to, const number *a, const number *b, const number *sum) {
+    put(to, FWA_ADDITION_BEGIN);
+    put_highest_first(to, a);
+    put_bytes(to, "+");
+    put_highest_first(to, b);
+    put_bytes(to, "=");
+    to->answer = to->length;
+    put_lowest_first(to, sum);
+    put(to, FWA_ADDITION_END);
+}
+
+static void write_example(text *to, fwa_addition_format format, int64_t width_min, int64_t width_max, uint64_t key,
+                          int64_t index) {
+    number a, b, sum;
+    const bool paper = format == FWA_ADDITION_PAPER;
+    const int64_t width_a = draw_width(key, index, 0, width_min, width_max);
+    const int64_t width_b = paper ? width_a : draw_width(key, index, 1, width_min, width_max);
+    draw_digits(&a, key, index, 0, width_a, paper);
+    draw_digits(&b, key, index, 1, width_b, paper);
+    add(&sum, &a, &b);
+    to->length = 0;
+    if (paper)
+        write_paper(to, &a, &b, &sum);
+    else
+        write_bracket(to, &a, &b, &sum);
+}
+
+static fwa_status check_widths(int64_t width_min, int64_t width_max) {
+    FWA_CHECK(width_min >= 1 && width_min <= width_max && width_max <= MAX_WIDTH, FWA_CONFIG,
+              "task.width_min is %" PRId64 " and task.width_max %" PRId64
+              "; expected 1 <= width_min <= width_max <= %d",
+              width_min, width_max, MAX_WIDTH);
+    return FWA_OK;
+}
+
+fwa_status fwa_addition_example(fwa_addition_format format, fwa_addition_measure measure, int64_t width_min,
+                                int64_t width_max, uint64_t key, int64_t index, int64_t T, int32_t *tokens,
+                                int32_t *targets) {
+    if (measure == FWA_ADDITION_EXACT) width_min = width_max;
+    FWA_TRY(check_widths(width_min, width_max));
+    const int64_t need = fwa_addition_length(format, width_max) - 1;
+    FWA_CHECK(T >= need, FWA_CONFIG,
+              "a sequence has %" PRId64 " tokens; operands of %" PRId64 " digits need %" PRId64
+              " (train.seq_len 0 takes what is needed)",
+              T, width_max, need);
+    FWA_CHECK(index >= 0, FWA_USAGE, "example number %" PRId64 "; expected one >= 0", index);
+    text example;
+    write_example(&example, format, width_min, width_max, key, index);
+    for (int64_t t = 0; t < T; t++) {
+        const int64_t next = t + 1;
+        tokens[t] = t < example.length ? example.token[t] : FWA_ADDITION_PAD;
+        targets[t] = next >= example.answer && next < example.length ? example.token[next] : FWA_NO_TARGET;
+    }
+    return FWA_OK;
+}
+
+typedef struct addition {
+    fwa_addition_format format;
+    int64_t width_min, width_max;
+    uint64_t key[2]; // by split
+} addition;
+
+static fwa_status addition_fill(const fwa_source *source, fwa_split split, int64_t first, int64_t count,
+                                int32_t *tokens, int32_t *targets) {
+    const addition *task = source->impl;
+    for (int64_t i = 0; i < count; i++) {
+        FWA_TRY(fwa_addition_example(task->format, FWA_ADDITION_UPTO, task->width_min, task->width_max,
+                                     task->key[split], first + i, source->T, tokens + i * source->T,
+                                     targets + i * source->T));
+    }
+    return FWA_OK;
+}
+
+static void addition_destroy(fwa_source *source) {
+    if (source == NULL) return;
+    free(source->impl);
+    free(source);
+}
+
+static fwa_status check_config(const fwa_config *config, int64_t need) {
+    const int64_t seq_len = config->train.seq_len, vocab = config->model.vocab_size;
+    FWA_TRY(check_widths(config->task.width_min, config->task.width_max));
+    FWA_CHECK(seq_len <= 0 || seq_len >= need, FWA_CONFIG,
+              "train.seq_len is %" PRId64 "; operands of task.width_max %" PRId64 " digits need %" PRId64
+              " (0 takes what is needed)",
+              seq_len, config->task.width_max, need);
+    FWA_CHECK(vocab >= FWA_ADDITION_VOCAB, FWA_CONFIG,
+              "model.vocab_size is %" PRId64 "; task addition needs at least %d (256 bytes, begin, end, pad)", vocab,
+              FWA_ADDITION_VOCAB);
+    return FWA_OK;
+}
+
+fwa_status fwa_source_addition_create(fwa_source **out, const fwa_config *config) {
+    const fwa_addition_format format = (fwa_addition_format)config->task.format;
+    const int64_t need = fwa_addition_length(format, config->task.width_max) - 1;
+    *out = NULL;
+    FWA_TRY(check_config(config, need));
+    fwa_source *source = calloc(1, sizeof *source);
+    addition *task = calloc(1, sizeof *task);
+    if (source == NULL || task == NULL) {
+        free(source);
+        free(task);
+        FWA_FAIL(FWA_MEMORY, "no memory for the addition task");
+    }
+    *task = (addition){.format = format, .width_min = config->task.width_min, .width_max = config->task.width_max};
+    for (int split = 0; split < 2; split++) task->key[split] = fwa_addition_key(config->run.seed, (fwa_split)split);
+    *source = (fwa_source){.name = "addition",
+                           .T = config->train.seq_len > 0 ? config->train.seq_len : need,
+                           .vocab = FWA_ADDITION_VOCAB,
+                           .sequences = {INT64_MAX, INT64_MAX},
+                           .impl = task,
+                           .fill = addition_fill,
+                           .destroy = addition_destroy};
+    *out = source;
+    return FWA_OK;
+}
