@@ -1,9 +1,11 @@
 # Build options and compiler flags shared by all targets.
 option(FWA_TESTS "Build the tests (needs cmocka)" ON)
 option(FWA_POISON "Fill arenas with NaN when they are allocated" OFF)
-option(FWA_SANITIZE "Address and undefined-behaviour sanitizers" OFF)
 option(FWA_NATIVE "Tune the CPU kernels for this machine" ON)
 option(FWA_CUDA "Build the CUDA backend where a CUDA compiler is found" ON)
+option(FWA_WERROR "Treat compiler warnings as errors" ON)
+set(FWA_SANITIZE "" CACHE STRING "Sanitizers: address (with undefined behaviour), thread, or empty")
+set_property(CACHE FWA_SANITIZE PROPERTY STRINGS "" address thread)
 
 set(CMAKE_C_STANDARD 11)
 set(CMAKE_C_STANDARD_REQUIRED ON)
@@ -18,12 +20,22 @@ endif()
 
 add_library(fwa_flags INTERFACE)
 target_include_directories(fwa_flags INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_definitions(fwa_flags INTERFACE _GNU_SOURCE $<$<BOOL:${FWA_POISON}>:FWA_POISON>)
+target_compile_definitions(fwa_flags INTERFACE _GNU_SOURCE OMPI_SKIP_MPICXX $<$<BOOL:${FWA_POISON}>:FWA_POISON>)
+# Error traces name files from the root of the project.
+set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-overlength-strings)
+if(FWA_WERROR)
+  list(APPEND warnings -Werror)
+endif()
 target_compile_options(fwa_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Werror -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
-    -Wno-overlength-strings>)
+  $<$<COMPILE_LANGUAGE:C>:${warnings};-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>)
+if(FWA_SANITIZE STREQUAL address)
+  set(sanitizers -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+elseif(FWA_SANITIZE STREQUAL thread)
+  set(sanitizers -fsanitize=thread)
+elseif(FWA_SANITIZE)
+  message(FATAL_ERROR "FWA_SANITIZE is '${FWA_SANITIZE}', expected address, thread or nothing")
+endif()
 if(FWA_SANITIZE)
-  target_compile_options(fwa_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-fsanitize=address,undefined -fno-omit-frame-pointer
-    -fno-sanitize-recover=undefined>)
-  target_link_options(fwa_flags INTERFACE -fsanitize=address,undefined)
+  target_compile_options(fwa_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:${sanitizers};-fno-omit-frame-pointer>)
+  target_link_options(fwa_flags INTERFACE ${sanitizers})
 endif()

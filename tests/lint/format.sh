@@ -6,6 +6,6 @@ cd "$1" || exit 2
 found=$("$here/sources.sh" . '*.c' '*.h' '*.cu' '*.cuh' | xargs -r "$tool" --style=file --dry-run -Werror 2>&1) && exit 0
 echo "$found" | awk -F: -v tool="$tool" '
     /code should be clang-formatted/ { places[$1]++; next }
-    /[Ee]rror/
+    /^([Ee]rror|YAML)/
     END { for (file in places) print file ": " places[file] " places; " tool " -i sets them right" }'
 exit 1

@@ -1,0 +1,30 @@
+# HDF5, as the target fwa_hdf5. Debian has a serial build, which is thread-safe, and MPI builds, which are not; the
+# serial one is taken where both are there. Clusters often have a parallel build only: it works too, because io keeps
+# all calls behind one lock, but then h5cc of that build must be the one in PATH or HDF5_ROOT must name its folder.
+set(HDF5_PREFER_PARALLEL OFF)
+find_package(HDF5 1.10.7 REQUIRED COMPONENTS C)
+add_library(fwa_hdf5 INTERFACE)
+target_include_directories(fwa_hdf5 SYSTEM INTERFACE ${HDF5_C_INCLUDE_DIRS})
+if(HDF5_C_LIBRARY_hdf5 MATCHES "\\.so$") # a shared library brings what it needs along
+  target_link_libraries(fwa_hdf5 INTERFACE ${HDF5_C_LIBRARY_hdf5})
+else()
+  target_link_libraries(fwa_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
+endif()
+if(HDF5_IS_PARALLEL)
+  target_link_libraries(fwa_hdf5 INTERFACE MPI::MPI_C)
+endif()
+
+include(CheckSymbolExists)
+set(CMAKE_REQUIRED_INCLUDES ${HDF5_C_INCLUDE_DIRS} ${MPI_C_INCLUDE_DIRS})
+check_symbol_exists(H5_HAVE_THREADSAFE H5public.h FWA_HDF5_IS_THREAD_SAFE)
+unset(CMAKE_REQUIRED_INCLUDES)
+set(kind serial)
+if(HDF5_IS_PARALLEL)
+  set(kind MPI)
+endif()
+if(FWA_HDF5_IS_THREAD_SAFE)
+  string(APPEND kind ", thread-safe")
+else()
+  string(APPEND kind ", not thread-safe")
+endif()
+message(STATUS "HDF5: ${HDF5_VERSION} (${kind}) in ${HDF5_C_INCLUDE_DIRS}")
