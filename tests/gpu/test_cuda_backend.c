@@ -1,0 +1,154 @@
+// The CUDA backend: memory, copies, streams and events on a real device, and what it refuses.
+#include "tests/gpu/device_check.h"
+
+enum { BIG = 1 << 26 }; // bytes: copies long enough to overlap
+
+static fwa_backend *b;
+
+static void the_interface_is_complete(void **state) {
+    (void)state;
+    assert_true(b->alloc && b->free && b->upload && b->download && b->copy && b->fill);
+    assert_true(b->stream_create && b->stream_destroy && b->stream_synchronize);
+    assert_true(b->event_create && b->event_destroy && b->event_record && b->stream_wait);
+    assert_true(b->memory && b->destroy && b->ops && b->stream);
+    assert_int_equal(b->kind, FWA_BACKEND_CUDA);
+    assert_string_equal(b->name, "cuda");
+    assert_int_equal(b->compute, FWA_BF16);
+    assert_int_equal(b->master, FWA_F32);
+    assert_int_equal(b->threads, 1);
+}
+
+static void memory_is_aligned(void **state) {
+    (void)state;
+    const size_t sizes[] = {0, 1, 257, 100000};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        void *memory = NULL;
+        check_ok(b->alloc(b, &memory, sizes[i]));
+        assert_non_null(memory);
+        assert_int_equal((uintptr_t)memory % 256, 0);
+        b->free(b, memory);
+    }
+    b->free(b, NULL);
+}
+
+static void too_much_memory_is_an_error_and_no_more(void **state) {
+    (void)state;
+    void *memory = NULL;
+    check_status(b->alloc(b, &memory, (size_t)1 << 50), FWA_MEMORY);
+    assert_non_null(strstr(fwa_error_message(), "cudaMalloc"));
+    check_ok(b->alloc(b, &memory, 1024));
+    check_ok(b->fill(b, b->stream, memory, 0, 1024));
+    check_ok(b->stream_synchronize(b, b->stream));
+    b->free(b, memory);
+}
+
+static void copies_move_bytes(void **state) {
+    (void)state;
+    unsigned char from[100], to[100];
+    void *here = NULL, *there = NULL;
+    for (int i = 0; i < 100; i++) from[i] = (unsigned char)(3 * i);
+    check_ok(b->alloc(b, &here, 100));
+    check_ok(b->alloc(b, &there, 100));
+    check_ok(b->fill(b, b->stream, there, 7, 100));
+    check_ok(b->upload(b, b->stream, here, from, 100));
+    check_ok(b->copy(b, b->stream, (char *)there + 1, here, 98));
+    check_ok(b->download(b, b->stream, to, there, 100));
+    check_ok(b->stream_synchronize(b, b->stream));
+    assert_int_equal(to[0], 7);
+    assert_memory_equal(to + 1, from, 98);
+    assert_int_equal(to[99], 7);
+    check_ok(b->upload(b, b->stream, NULL, NULL, 0));
+    check_ok(b->fill(b, b->stream, NULL, 0, 0));
+    b->free(b, here);
+    b->free(b, there);
+}
+
+// A second stream copies what the first one writes last; without the wait it would read an earlier value.
+static void streams_meet_through_events(void **state) {
+    (void)state;
+    fwa_stream *other = NULL;
+    fwa_event *written = NULL;
+    void *source = NULL, *target = NULL;
+    unsigned char *seen = check_alloc(BIG);
+    check_ok(b->stream_create(b, &other));
+    check_ok(b->event_create(b, &written));
+    check_ok(b->alloc(b, &source, BIG));
+    check_ok(b->alloc(b, &target, BIG));
+    for (int value = 1; value <= 50; value++) check_ok(b->fill(b, b->stream, source, value, BIG));
+    check_ok(b->event_record(b, written, b->stream));
+    check_ok(b->stream_wait(b, other, written));
+    check_ok(b->copy(b, other, target, source, BIG));
+    check_ok(b->download(b, other, seen, target, BIG));
+    check_ok(b->stream_synchronize(b, other));
+    for (int i = 0; i < BIG; i++) {
+        if (seen[i] != 50) fail_msg("byte %d is %d, expected 50", i, seen[i]);
+    }
+    b->event_destroy(b, written);
+    b->stream_destroy(b, other);
+    b->event_destroy(b, NULL);
+    b->stream_destroy(b, NULL);
+    b->free(b, source);
+    b->free(b, target);
+}
+
+static void memory_figures_follow_allocations(void **state) {
+    (void)state;
+    const size_t bytes = (size_t)256 << 20;
+    size_t before = 0, after = 0, total = 0;
+    void *memory = NULL;
+    check_ok(b->memory(b, &before, &total));
+    check_ok(b->alloc(b, &memory, bytes));
+    check_ok(b->memory(b, &after, &total));
+    assert_true(after <= total);
+    assert_true(after >= before + bytes);
+    b->free(b, memory);
+}
+
+static void the_table_answers_for_every_operator(void **state) {
+    (void)state;
+    fwa_tensor none = fwa_tensor_absent();
+#define FWA_OP(backends, name, parameters, arguments) assert_true(b->ops->name != NULL);
+#include "kernels/ops.def"
+#undef FWA_OP
+    check_status(b->ops->rmsnorm_forward(b->stream, none, none, none, none, 1e-5), FWA_ERROR);
+    int gaps = 0;
+    for (int i = 0; i < fwa_op_count(); i++) gaps += !fwa_op_on_backend(i, FWA_BACKEND_CUDA);
+    check_status(fwa_backend_complete(b), gaps ? FWA_UNSUPPORTED : FWA_OK);
+}
+
+static void the_device_is_described(void **state) {
+    (void)state;
+    char text[256] = "";
+    check_ok(fwa_backend_describe(FWA_BACKEND_CUDA, 0, text, sizeof text));
+    assert_non_null(strstr(text, "compute capability"));
+    assert_non_null(strstr(text, "GiB"));
+    print_message("%s\n", text);
+}
+
+static void a_device_that_is_not_there_is_refused(void **state) {
+    (void)state;
+    fwa_backend *other = NULL;
+    int count = fwa_backend_device_count(FWA_BACKEND_CUDA);
+    assert_true(count >= 1);
+    check_status(fwa_backend_create(&other, FWA_BACKEND_CUDA, FWA_BF16, count, 1), FWA_UNSUPPORTED);
+    check_status(fwa_backend_create(&other, FWA_BACKEND_CUDA, FWA_BF16, -1, 1), FWA_UNSUPPORTED);
+    assert_null(other);
+}
+
+int main(void) {
+    b = device_open(FWA_BF16);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_interface_is_complete),
+        cmocka_unit_test(memory_is_aligned),
+        cmocka_unit_test(too_much_memory_is_an_error_and_no_more),
+        cmocka_unit_test(copies_move_bytes),
+        cmocka_unit_test_teardown(streams_meet_through_events, check_release),
+        cmocka_unit_test(memory_figures_follow_allocations),
+        cmocka_unit_test(the_table_answers_for_every_operator),
+        cmocka_unit_test(the_device_is_described),
+        cmocka_unit_test(a_device_that_is_not_there_is_refused),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    b->destroy(b);
+    return failed;
+}
