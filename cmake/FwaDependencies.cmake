@@ -13,6 +13,9 @@ if(FWA_TESTS)
 endif()
 include(FwaHdf5)
 
+# CUDA: machine code for Hopper, PTX for every GPU from compute capability 8.0 on. The runtime is linked statically and
+# libcuda not at all (cudart opens it): one program runs with and without a driver, and a LIBRARY_PATH that leads to the
+# stubs of libcuda does no harm.
 set(FWA_WITH_CUDA OFF)
 if(FWA_CUDA)
   find_program(FWA_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
@@ -24,6 +27,10 @@ if(FWA_CUDA)
   if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_ARCHITECTURES 90a-real 80-virtual)
     enable_language(CUDA)
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake 3.25 does not know nvcc's flag
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
     set(CMAKE_CUDA_STANDARD 20)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
     find_package(CUDAToolkit REQUIRED)
