@@ -11,13 +11,18 @@
 extern "C" {
 #endif
 
-FWA_MUST_CHECK fwa_status fwa_make_folders(const char *path);              // mkdir -p
-FWA_MUST_CHECK fwa_status fwa_read_text(const char *path, char **text);    // whole file, NUL-terminated; caller frees
+#define FWA_PATH_MAX 4096
+
+// printf into a path; FWA_CONFIG if it gets too long.
+FWA_MUST_CHECK fwa_status fwa_path_format(char path[FWA_PATH_MAX], const char *format, ...) FWA_PRINTF(2, 3);
+FWA_MUST_CHECK fwa_status fwa_make_folders(const char *path);           // mkdir -p
+FWA_MUST_CHECK fwa_status fwa_read_text(const char *path, char **text); // whole file, NUL-terminated; caller frees
 // Writes `path`.tmp, syncs, renames: readers see the old or the new text, never a part.
 FWA_MUST_CHECK fwa_status fwa_write_text(const char *path, const char *text);
-FWA_MUST_CHECK fwa_status fwa_remove_folder(const char *path);             // rm -r; missing is fine
+FWA_MUST_CHECK fwa_status fwa_remove_folder(const char *path); // rm -r; missing is fine
+FWA_MUST_CHECK fwa_status fwa_sync_path(const char *path);     // fsync of a file or a folder
 bool fwa_path_exists(const char *path);
-int64_t fwa_free_bytes(const char *path);                                  // free for this user on the disk of `path`; -1 unknown
+int64_t fwa_free_bytes(const char *path); // free for this user on the disk of `path`; -1 unknown
 FWA_MUST_CHECK fwa_status fwa_file_digest(const char *path, char hex[33]); // XXH3, 128 bits
 
 #ifdef __cplusplus

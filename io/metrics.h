@@ -19,8 +19,8 @@ typedef struct fwa_metrics_row {
     uint64_t token_hash; // of the step's global batch: same data on any number of ranks; 0: left out
 } fwa_metrics_row;
 
-// Opens RUN/metrics.jsonl for appending after cutting every line whose step is > keep_step (keep_step < 0: all lines go).
-// An incomplete last line is cut as well.
+// Opens RUN/metrics.jsonl for appending after cutting every line whose step is > keep_step (keep_step < 0: all lines
+// go). An incomplete last line is cut as well.
 FWA_MUST_CHECK fwa_status fwa_metrics_open(fwa_metrics **out, const char *path, int64_t keep_step);
 FWA_MUST_CHECK fwa_status fwa_metrics_write(fwa_metrics *metrics, const fwa_metrics_row *row);
 void fwa_metrics_close(fwa_metrics *metrics);

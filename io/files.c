@@ -1,0 +1,205 @@
+// Small file helpers: every failure names the file and what the operating system said.
+#include "io/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#define DIGEST_BLOCK ((size_t)1 << 20)
+
+fwa_status fwa_path_format(char path[FWA_PATH_MAX], const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(path, FWA_PATH_MAX, format, arguments);
+    va_end(arguments);
+    FWA_CHECK(length >= 0 && length < FWA_PATH_MAX, FWA_CONFIG,
+              "path of %d bytes starting with %.200s: expected fewer than %d; use a shorter run.dir or run.name",
+              length, path, FWA_PATH_MAX);
+    return FWA_OK;
+}
+
+fwa_status fwa_make_folders(const char *path) {
+    char part[FWA_PATH_MAX];
+    FWA_TRY(fwa_path_format(part, "%s", path));
+    for (char *end = part + 1;; end++) {
+        if (*end != '/' && *end != '\0') continue;
+        char kept = *end;
+        *end = '\0';
+        struct stat info;
+        if (mkdir(part, 0777) != 0) {
+            int error = errno;
+            bool folder = stat(part, &info) == 0 && S_ISDIR(info.st_mode);
+            FWA_CHECK(folder, FWA_IO, "cannot create folder %s: %s", part, strerror(error));
+        }
+        if (kept == '\0') return FWA_OK;
+        *end = kept;
+    }
+}
+
+// Reads until `size` bytes or the end; *got is what came.
+static fwa_status read_some(int file, const char *path, void *to, size_t size, size_t *got) {
+    *got = 0;
+    while (*got < size) {
+        ssize_t n = read(file, (char *)to + *got, size - *got);
+        if (n < 0 && errno == EINTR) continue;
+        FWA_CHECK(n >= 0, FWA_IO, "cannot read %s: %s", path, strerror(errno));
+        if (n == 0) break;
+        *got += (size_t)n;
+    }
+    return FWA_OK;
+}
+
+static fwa_status write_all(int file, const char *path, const char *from, size_t size) {
+    for (size_t done = 0; done < size;) {
+        ssize_t n = write(file, from + done, size - done);
+        if (n < 0 && errno == EINTR) continue;
+        FWA_CHECK(n >= 0, FWA_IO, "cannot write %zu bytes to %s: %s", size, path, strerror(errno));
+        done += (size_t)n;
+    }
+    return FWA_OK;
+}
+
+// Grows *text until the end of the file: also right for files whose size is not known (/proc, pipes).
+static fwa_status read_rest(int file, const char *path, char **text) {
+    size_t capacity = 4096, length = 0, got;
+    for (;;) {
+        char *more = realloc(*text, capacity);
+        FWA_CHECK(more, FWA_MEMORY, "no memory for %zu bytes of %s", capacity, path);
+        *text = more;
+        FWA_TRY(read_some(file, path, more + length, capacity - 1 - length, &got));
+        length += got;
+        if (length < capacity - 1) break;
+        capacity *= 2;
+    }
+    (*text)[length] = '\0';
+    return FWA_OK;
+}
+
+fwa_status fwa_read_text(const char *path, char **text) {
+    *text = NULL;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    FWA_CHECK(file >= 0, FWA_IO, "cannot open %s: %s", path, strerror(errno));
+    fwa_status status;
+    FWA_TRY_GOTO(read_rest(file, path, text), done);
+done:
+    close(file);
+    if (status != FWA_OK) {
+        free(*text);
+        *text = NULL;
+    }
+    return status;
+}
+
+fwa_status fwa_sync_path(const char *path) {
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    FWA_CHECK(file >= 0, FWA_IO, "cannot open %s to sync it: %s", path, strerror(errno));
+    // EINVAL: a file system that has nothing to sync for this kind of file.
+    int error = fsync(file) == 0 || errno == EINVAL ? 0 : errno;
+    close(file);
+    FWA_CHECK(error == 0, FWA_IO, "cannot sync %s to disk: %s", path, strerror(error));
+    return FWA_OK;
+}
+
+static fwa_status sync_parent(const char *path) {
+    char parent[FWA_PATH_MAX];
+    FWA_TRY(fwa_path_format(parent, "%s", path));
+    char *slash = strrchr(parent, '/');
+    if (!slash) return fwa_sync_path(".");
+    slash[slash == parent] = '\0';
+    return fwa_sync_path(parent);
+}
+
+static fwa_status write_and_sync(const char *path, const char *text) {
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    FWA_CHECK(file >= 0, FWA_IO, "cannot create %s: %s", path, strerror(errno));
+    fwa_status status;
+    FWA_TRY_GOTO(write_all(file, path, text, strlen(text)), failed);
+    FWA_CHECK_GOTO(fsync(file) == 0, FWA_IO, failed, "cannot sync %s to disk: %s", path, strerror(errno));
+    FWA_CHECK(close(file) == 0, FWA_IO, "cannot close %s: %s", path, strerror(errno));
+    return FWA_OK;
+failed:
+    close(file);
+    return status;
+}
+
+fwa_status fwa_write_text(const char *path, const char *text) {
+    char temporary[FWA_PATH_MAX];
+    FWA_TRY(fwa_path_format(temporary, "%s.tmp", path));
+    fwa_status status;
+    FWA_TRY_GOTO(write_and_sync(temporary, text), failed);
+    FWA_CHECK_GOTO(rename(temporary, path) == 0, FWA_IO, failed, "cannot rename %s to %s: %s", temporary, path,
+                   strerror(errno));
+    FWA_TRY(sync_parent(path));
+    return FWA_OK;
+failed:
+    unlink(temporary);
+    return status;
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {
+    (void)info, (void)kind, (void)place;
+    return remove(path) == 0 || errno == ENOENT ? 0 : -1;
+}
+
+fwa_status fwa_remove_folder(const char *path) {
+    int failed = nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    FWA_CHECK(failed == 0 || errno == ENOENT, FWA_IO, "cannot remove %s: %s", path, strerror(errno));
+    return FWA_OK;
+}
+
+bool fwa_path_exists(const char *path) {
+    return access(path, F_OK) == 0;
+}
+
+int64_t fwa_free_bytes(const char *path) {
+    char place[FWA_PATH_MAX];
+    if (snprintf(place, sizeof place, "%s", path) >= (int)sizeof place) return -1;
+    struct statvfs disk;
+    while (statvfs(place, &disk) != 0) { // what does not exist yet will stand on its parent's disk
+        if (errno != ENOENT || strcmp(place, ".") == 0 || strcmp(place, "/") == 0) return -1;
+        char *slash = strrchr(place, '/');
+        if (!slash) {
+            memcpy(place, ".", 2);
+        } else {
+            slash[slash == place] = '\0';
+        }
+    }
+    return (int64_t)disk.f_bavail * (int64_t)disk.f_frsize;
+}
+
+static fwa_status digest_file(int file, const char *path, XXH3_state_t *state, char *block) {
+    for (size_t got = DIGEST_BLOCK; got == DIGEST_BLOCK;) {
+        FWA_TRY(read_some(file, path, block, DIGEST_BLOCK, &got));
+        XXH3_128bits_update(state, block, got);
+    }
+    return FWA_OK;
+}
+
+fwa_status fwa_file_digest(const char *path, char hex[33]) {
+    hex[0] = '\0';
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    FWA_CHECK(file >= 0, FWA_IO, "cannot open %s: %s", path, strerror(errno));
+    fwa_status status;
+    XXH3_state_t *state = XXH3_createState();
+    char *block = malloc(DIGEST_BLOCK);
+    FWA_CHECK_GOTO(state && block, FWA_MEMORY, done, "no memory for the digest of %s", path);
+    XXH3_128bits_reset(state);
+    FWA_TRY_GOTO(digest_file(file, path, state, block), done);
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
+    for (size_t i = 0; i < sizeof canonical.digest; i++) snprintf(hex + 2 * i, 3, "%02x", canonical.digest[i]);
+done:
+    free(block);
+    XXH3_freeState(state);
+    close(file);
+    return status;
+}

@@ -1,0 +1,207 @@
+// Token shards: files mapped once, checked once, read as one flat stream.
+#include "io/shards.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "core/shape.h"
+
+#define SHARD_HEADER  1024 // bytes: 256 int32
+#define SHARD_MAGIC   20240520
+#define CHOICES_MAGIC 20240522
+#define SHARD_VERSION 1
+#define SHARD_HINT    "copy the file again or write it anew with `fwa data tokenize`"
+#define SCAN_BLOCK    65536              // tokens
+#define FINGERPRINT   ((int64_t)1 << 20) // bytes of each end
+
+typedef struct shard_file {
+    char *path;
+    const char *map; // whole file
+    int64_t bytes;
+    int64_t start; // of its first token in the stream
+    int64_t tokens;
+} shard_file;
+
+struct fwa_shards {
+    shard_file *files;
+    int count;
+    int64_t tokens;
+};
+
+static const uint16_t *file_tokens(const shard_file *file) {
+    return (const uint16_t *)(const void *)(file->map + SHARD_HEADER);
+}
+
+static fwa_status map_file(shard_file *file) {
+    int handle = open(file->path, O_RDONLY | O_CLOEXEC);
+    FWA_CHECK(handle >= 0, FWA_CONFIG, "cannot open token shard %s: %s", file->path, strerror(errno));
+    fwa_status status = FWA_OK;
+    struct stat info;
+    FWA_CHECK_GOTO(fstat(handle, &info) == 0, FWA_IO, done, "cannot read the size of %s: %s", file->path,
+                   strerror(errno));
+    FWA_CHECK_GOTO(S_ISREG(info.st_mode), FWA_FORMAT, done,
+                   "token shard %s is not a regular file: the glob of data.* must match shards only", file->path);
+    file->bytes = info.st_size;
+    FWA_CHECK_GOTO(file->bytes >= SHARD_HEADER, FWA_FORMAT, done,
+                   "token shard %s has %lld bytes: expected a header of %d bytes and tokens; " SHARD_HINT, file->path,
+                   (long long)file->bytes, SHARD_HEADER);
+    void *map = mmap(NULL, (size_t)file->bytes, PROT_READ, MAP_SHARED, handle, 0);
+    FWA_CHECK_GOTO(map != MAP_FAILED, FWA_IO, done, "cannot map %lld bytes of %s: %s", (long long)file->bytes,
+                   file->path, strerror(errno));
+    file->map = map;
+done:
+    close(handle);
+    return status;
+}
+
+static fwa_status check_header(shard_file *file) {
+    int32_t header[3];
+    memcpy(header, file->map, sizeof header);
+    FWA_CHECK(header[0] == SHARD_MAGIC, FWA_FORMAT, "token shard %s has magic %d: expected %d; %s", file->path,
+              header[0], SHARD_MAGIC,
+              header[0] == CHOICES_MAGIC ? "this is a multiple-choice set, for `fwa eval --task mc`"
+                                         : "is it another kind of file? " SHARD_HINT);
+    FWA_CHECK(header[1] == SHARD_VERSION, FWA_FORMAT,
+              "token shard %s has version %d: expected %d (uint16 tokens); " SHARD_HINT, file->path, header[1],
+              SHARD_VERSION);
+    FWA_CHECK(header[2] > 0, FWA_FORMAT, "token shard %s counts %d tokens: expected at least 1; " SHARD_HINT,
+              file->path, header[2]);
+    file->tokens = header[2];
+    int64_t expected = SHARD_HEADER + file->tokens * (int64_t)sizeof(uint16_t);
+    FWA_CHECK(file->bytes == expected, FWA_FORMAT,
+              "token shard %s has %lld bytes: expected %lld for the %lld tokens of its header, it is %s; " SHARD_HINT,
+              file->path, (long long)file->bytes, (long long)expected, (long long)file->tokens,
+              file->bytes < expected ? "truncated" : "too long");
+    return FWA_OK;
+}
+
+static uint16_t largest(const uint16_t *tokens, int64_t count) {
+    uint16_t max = 0;
+    for (int64_t i = 0; i < count; i++) max = tokens[i] > max ? tokens[i] : max;
+    return max;
+}
+
+static fwa_status check_tokens(const shard_file *file, int64_t vocab) {
+    if (vocab > UINT16_MAX) return FWA_OK;
+    const uint16_t *tokens = file_tokens(file);
+    for (int64_t start = 0; start < file->tokens; start += SCAN_BLOCK) {
+        int64_t end = fwa_min(start + SCAN_BLOCK, file->tokens);
+        if (largest(tokens + start, end - start) < vocab) continue;
+        int64_t at = start;
+        while (tokens[at] < vocab) at++;
+        FWA_FAIL(FWA_FORMAT,
+                 "token shard %s has token %d at position %lld: expected less than %lld (model.vocab_size); raise "
+                 "model.vocab_size to the tokenizer's or use shards made for this one",
+                 file->path, tokens[at], (long long)at, (long long)vocab);
+    }
+    return FWA_OK;
+}
+
+static int by_path(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static fwa_status open_files(fwa_shards *shards, glob_t *found, int64_t vocab) {
+    qsort(found->gl_pathv, found->gl_pathc, sizeof *found->gl_pathv, by_path); // byte order in every locale
+    shards->files = calloc(found->gl_pathc, sizeof *shards->files);
+    FWA_CHECK(shards->files, FWA_MEMORY, "no memory for %zu token shards", found->gl_pathc);
+    for (size_t i = 0; i < found->gl_pathc; i++) {
+        shard_file *file = &shards->files[shards->count++];
+        file->path = strdup(found->gl_pathv[i]);
+        FWA_CHECK(file->path, FWA_MEMORY, "no memory for the name of %s", found->gl_pathv[i]);
+        FWA_TRY(map_file(file));
+        FWA_TRY(check_header(file));
+        FWA_TRY(check_tokens(file, vocab));
+        file->start = shards->tokens;
+        shards->tokens += file->tokens;
+    }
+    return FWA_OK;
+}
+
+fwa_status fwa_shards_open(fwa_shards **out, const char *pattern, int64_t vocab) {
+    *out = NULL;
+    glob_t found = {0};
+    int failed = glob(pattern, GLOB_NOSORT | GLOB_BRACE | GLOB_TILDE, NULL, &found);
+    fwa_status status;
+    fwa_shards *shards = calloc(1, sizeof *shards);
+    FWA_CHECK_GOTO(shards && failed != GLOB_NOSPACE, FWA_MEMORY, done, "no memory for the files of %s", pattern);
+    FWA_CHECK_GOTO(failed == 0 && found.gl_pathc > 0, FWA_CONFIG, done,
+                   "no file matches \"%s\": expected token shards (*.bin); put them into data/ or set data.train and "
+                   "data.val to where they are (`fwa data tokenize` writes them)",
+                   pattern);
+    FWA_TRY_GOTO(open_files(shards, &found, vocab), done);
+    *out = shards;
+done:
+    globfree(&found);
+    if (status != FWA_OK) fwa_shards_close(shards);
+    return status;
+}
+
+void fwa_shards_close(fwa_shards *shards) {
+    if (!shards) return;
+    for (int i = 0; i < shards->count; i++) {
+        shard_file *file = &shards->files[i];
+        if (file->map) munmap((void *)(uintptr_t)file->map, (size_t)file->bytes);
+        free(file->path);
+    }
+    free(shards->files);
+    free(shards);
+}
+
+int64_t fwa_shards_tokens(const fwa_shards *shards) {
+    return shards->tokens;
+}
+
+int fwa_shards_files(const fwa_shards *shards) {
+    return shards->count;
+}
+
+// The file that holds token `position`.
+static int find_file(const fwa_shards *shards, int64_t position) {
+    int low = 0, high = shards->count - 1;
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (shards->files[middle].start <= position) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
+void fwa_shards_read(const fwa_shards *shards, int64_t start, int64_t count, int32_t *tokens) {
+    for (int i = find_file(shards, start); count > 0; i++) {
+        const shard_file *file = &shards->files[i];
+        int64_t here = fwa_min(count, file->start + file->tokens - start);
+        const uint16_t *from = file_tokens(file) + (start - file->start);
+        for (int64_t t = 0; t < here; t++) tokens[t] = from[t];
+        tokens += here;
+        start += here;
+        count -= here;
+    }
+}
+
+uint64_t fwa_shards_fingerprint(const fwa_shards *shards) {
+    uint64_t hash = (uint64_t)shards->count;
+    for (int i = 0; i < shards->count; i++) {
+        const shard_file *file = &shards->files[i];
+        const char *slash = strrchr(file->path, '/');
+        const char *base = slash ? slash + 1 : file->path;
+        int64_t part = fwa_min(file->bytes, FINGERPRINT);
+        hash = XXH3_64bits_withSeed(base, strlen(base), hash);
+        hash = XXH3_64bits_withSeed(&file->bytes, sizeof file->bytes, hash);
+        hash = XXH3_64bits_withSeed(file->map, (size_t)part, hash);
+        hash = XXH3_64bits_withSeed(file->map + (file->bytes - part), (size_t)part, hash);
+    }
+    return hash;
+}
