@@ -2,14 +2,18 @@
 # headers.sh ROOT: every header compiles alone as C11 and as C++20. Those of the CPU kernels and of the tests are C only.
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$1" || exit 2
-libraries="$(mpicc --showme:compile 2>/dev/null) $(pkg-config --cflags openblas hdf5-serial cmocka 2>/dev/null)" # (the C++ part of mpi.h is skipped: nobody uses it)
+libraries=$(mpicc --showme:compile 2>/dev/null)
+for library in openblas hdf5-serial cmocka; do
+    libraries="$libraries $(pkg-config --cflags $library 2>/dev/null)"
+done
+options="-D_GNU_SOURCE -DOMPI_SKIP_MPICXX -Wall -Wextra -Werror -I. -Itests $libraries"
 bad=0
 compile() {
     compiler=$1 language=$2 header=$3
     shift 3
     # shellcheck disable=SC2086 # words of compiler options
     echo "#include \"$header\"" |
-        "$compiler" -x "$language" "$@" -D_GNU_SOURCE -Wall -Wextra -Werror -DOMPI_SKIP_MPICXX -I. -Itests $libraries -fsyntax-only - || {
+        "$compiler" -x "$language" "$@" $options -fsyntax-only - || {
         echo "$header does not compile alone as $*"
         bad=1
     }

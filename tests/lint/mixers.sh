@@ -24,7 +24,7 @@ expect() {
 }
 
 list() { printf '%b' "$1" >"$tree/kernels/mixers.def"; }
-touch "$tree/kernels/cpu/mixer_a.c" "$tree/kernels/cpu/mixer_b.c" "$tree/kernels/cuda/mixer_b.cu"
+for file in cpu/mixer_a.c cpu/mixer_b.c cpu/mixer_common.c cuda/mixer_b.cu; do touch "$tree/kernels/$file"; done
 list '// THE list\nFWA_MIXER(a, CPU)\nFWA_MIXER(b, CPU_CUDA)\n'
 expect good
 list 'FWA_MIXER(a, CPU)\nFWA_MIXER(b, CPU_CUDA)\nFWA_MIXER(c, CPU)\n'

@@ -6,7 +6,10 @@ cd "$1" || exit 2
 if [ "${3:-}" = --all ]; then
     files=$("$here/sources.sh" . '*.c')
 else
-    files=$({ git diff --name-only --diff-filter=d HEAD && git ls-files --others --exclude-standard; } | grep '\.c$' | sort -u)
+    files=$({
+        git diff --name-only --diff-filter=d HEAD
+        git ls-files --others --exclude-standard
+    } | grep '\.c$' | sort -u)
 fi
 [ -n "$files" ] || {
     echo "tidy: no changed C file"
