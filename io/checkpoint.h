@@ -19,16 +19,16 @@ typedef enum fwa_checkpoint_part { FWA_PART_MASTER, FWA_PART_M, FWA_PART_V, FWA_
 
 // What state.h5 holds besides tensors. Strings are owned by the caller when saving, by the reader when loading.
 typedef struct fwa_checkpoint_state {
-    int64_t step;        // training steps done (skipped ones included); the next global batch to read
-    int64_t tokens;      // tokens read so far
+    int64_t step;   // training steps done (skipped ones included); the next global batch to read
+    int64_t tokens; // tokens read so far
     int64_t accepted, skipped, skipped_in_a_row; // step state, kernels/ops.h
     double norm_mean;
     int64_t seed, epoch;
     uint64_t data_fingerprint, config_hash;
-    double best_val_loss;    // NaN: none yet
-    const char *config;      // resolved YAML
-    const char *version;     // fwa's version and commit, library versions
-    const char *command;     // command line
+    double best_val_loss; // NaN: none yet
+    const char *config;   // resolved YAML
+    const char *version;  // fwa's version and commit, library versions
+    const char *command;  // command line
 } fwa_checkpoint_state;
 
 typedef struct fwa_checkpoint_writer fwa_checkpoint_writer;
@@ -36,19 +36,22 @@ typedef struct fwa_checkpoint_writer fwa_checkpoint_writer;
 // Call once on the main thread before any other use of HDF5 in the process.
 FWA_MUST_CHECK fwa_status fwa_hdf5_start(void);
 
-// Creates RUN/checkpoints/.step_NNNNNNNN.tmp (removing a left-over one) on rank 0 and opens it on the others, which call
-// after rank 0 has returned. FWA_IO if the folder cannot be written or `bytes_needed` do not fit on the disk.
+// Creates RUN/checkpoints/.step_NNNNNNNN.tmp (removing a left-over one) on rank 0 and opens it on the others, which
+// call after rank 0 has returned. FWA_IO if the folder cannot be written or `bytes_needed` do not fit on the disk.
 FWA_MUST_CHECK fwa_status fwa_checkpoint_begin(fwa_checkpoint_writer **out, const char *run_dir, int64_t step, int rank,
                                                int64_t bytes_needed);
-// This rank's shard; tensors[part][i] with the same names in every part. Synced to disk.
+// This rank's shard; tensors[part][i] with the same names in every part (a part that is NULL is left out). f32 or f64;
+// slices may have no rows. Synced to disk.
 FWA_MUST_CHECK fwa_status fwa_checkpoint_write_shard(fwa_checkpoint_writer *writer,
                                                      const fwa_named_tensor *const tensors[FWA_PART_COUNT], int count);
-// Rank 0, once all `ranks` shards are written: views, state, manifest with sizes and digests, rename, latest.
+// Rank 0, once the shards of ranks 0 .. ranks-1 are written: checks that they hold every row exactly once, then views,
+// state, manifest with sizes and digests, rename (replacing an older checkpoint of the same step), latest.
 FWA_MUST_CHECK fwa_status fwa_checkpoint_publish(fwa_checkpoint_writer *writer, int ranks,
                                                  const fwa_checkpoint_state *state);
 // Frees the writer; removes the temporary folder (rank 0) unless it was published.
 void fwa_checkpoint_end(fwa_checkpoint_writer *writer);
-// Rank 0: keeps the last `keep_last` checkpoints and every one whose step is a multiple of `keep_every` (0: none).
+// Rank 0: keeps the last `keep_last` checkpoints (0: all) and every one whose step is a multiple of `keep_every` (0:
+// none). One whose manifest does not fit its files is not counted.
 FWA_MUST_CHECK fwa_status fwa_checkpoint_prune(const char *run_dir, int64_t keep_last, int64_t keep_every);
 
 typedef struct fwa_checkpoint fwa_checkpoint;
@@ -58,15 +61,20 @@ FWA_MUST_CHECK fwa_status fwa_checkpoint_open(fwa_checkpoint **out, const char *
 void fwa_checkpoint_close(fwa_checkpoint *checkpoint);
 const fwa_checkpoint_state *fwa_checkpoint_get_state(const fwa_checkpoint *checkpoint);
 const char *fwa_checkpoint_path(const fwa_checkpoint *checkpoint);
-// Fills to->tensor with its rows of the parameter, converting the type if it differs; joins shards as needed. FWA_FORMAT
-// if the parameter is missing or has another shape (names both shapes).
-FWA_MUST_CHECK fwa_status fwa_checkpoint_read(fwa_checkpoint *checkpoint, fwa_checkpoint_part part, fwa_named_tensor *to);
+// Fills to->tensor with its rows of the parameter, converting the type if it differs; joins shards as needed.
+// FWA_FORMAT if the parameter is missing or has another shape (names both shapes).
+FWA_MUST_CHECK fwa_status fwa_checkpoint_read(fwa_checkpoint *checkpoint, fwa_checkpoint_part part,
+                                              fwa_named_tensor *to);
 // Number of parameters in it, and their names, to notice what a model lacks.
 int fwa_checkpoint_count(const fwa_checkpoint *checkpoint);
 const char *fwa_checkpoint_name(const fwa_checkpoint *checkpoint, int index);
+// Name, logical shape, type, init and decay of one of them; its tensor has the whole shape and no data.
+const fwa_named_tensor *fwa_checkpoint_about(const fwa_checkpoint *checkpoint, int index);
+// Writes the masters as a plain model.h5 that needs no shards: one dataset a parameter. Replaces `path` when complete.
+FWA_MUST_CHECK fwa_status fwa_checkpoint_pack(fwa_checkpoint *checkpoint, const char *path);
 
-// Path of the newest checkpoint of a run that opens without damage into *path (caller frees; NULL if there is none at all).
-// Damaged ones are warned about and passed over.
+// Path of the newest checkpoint of a run that opens without damage into *path (caller frees; NULL if there is none at
+// all). Damaged ones are warned about and passed over; FWA_FORMAT if there are some and all are damaged.
 FWA_MUST_CHECK fwa_status fwa_checkpoint_newest(const char *run_dir, char **path);
 
 #ifdef __cplusplus

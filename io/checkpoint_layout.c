@@ -1,0 +1,90 @@
+// Folders of a run's checkpoints: names, list, left-overs.
+#include "io/checkpoint_layout.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const fwa_part_names[FWA_PART_COUNT] = {"master", "m", "v"};
+
+void fwa_shard_name(char name[FWA_SHARD_NAME_MAX], int rank) {
+    snprintf(name, FWA_SHARD_NAME_MAX, "shard.rank%05d.h5", rank);
+}
+
+fwa_status fwa_checkpoint_folder(char path[FWA_PATH_MAX], const char *run_dir, const char *prefix, int64_t step,
+                                 const char *suffix) {
+    FWA_TRY(fwa_path_format(path, "%s/checkpoints/%sstep_%08" PRId64 "%s", run_dir, prefix, step, suffix));
+    return FWA_OK;
+}
+
+// Step of a folder name in exactly the form that fwa writes; -1 for any other name.
+static int64_t parse_step(const char *name) {
+    char again[64];
+    if (strncmp(name, "step_", 5) != 0) return -1;
+    long long step = strtoll(name + 5, NULL, 10);
+    snprintf(again, sizeof again, "step_%08lld", step);
+    return step >= 0 && strcmp(again, name) == 0 ? (int64_t)step : -1;
+}
+
+static int highest_first(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+// Opens RUN/checkpoints; *folder is NULL if it does not exist.
+static fwa_status open_checkpoints(const char *run_dir, DIR **folder) {
+    char path[FWA_PATH_MAX];
+    FWA_TRY(fwa_path_format(path, "%s/checkpoints", run_dir));
+    *folder = opendir(path);
+    FWA_CHECK(*folder || errno == ENOENT, FWA_IO, "cannot list %s: %s", path, strerror(errno));
+    return FWA_OK;
+}
+
+fwa_status fwa_checkpoint_steps(const char *run_dir, int64_t **steps, int *count) {
+    *steps = NULL;
+    *count = 0;
+    DIR *folder;
+    FWA_TRY(open_checkpoints(run_dir, &folder));
+    if (!folder) return FWA_OK;
+    fwa_status status = FWA_OK;
+    int capacity = 0;
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        int64_t step = parse_step(entry->d_name);
+        if (step < 0) continue;
+        if (*count == capacity) {
+            capacity = capacity ? 2 * capacity : 16;
+            int64_t *more = realloc(*steps, (size_t)capacity * sizeof **steps);
+            FWA_CHECK_GOTO(more, FWA_MEMORY, done, "no memory for the list of checkpoints of %s", run_dir);
+            *steps = more;
+        }
+        (*steps)[(*count)++] = step;
+    }
+    if (*count) qsort(*steps, (size_t)*count, sizeof **steps, highest_first);
+done:
+    closedir(folder);
+    if (status != FWA_OK) {
+        free(*steps);
+        *steps = NULL;
+        *count = 0;
+    }
+    return status;
+}
+
+fwa_status fwa_checkpoint_sweep(const char *run_dir) {
+    DIR *folder;
+    FWA_TRY(open_checkpoints(run_dir, &folder));
+    if (!folder) return FWA_OK;
+    fwa_status status = FWA_OK;
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        if (strncmp(entry->d_name, ".step_", 6) != 0) continue;
+        char path[FWA_PATH_MAX];
+        FWA_TRY_GOTO(fwa_path_format(path, "%s/checkpoints/%s", run_dir, entry->d_name), done);
+        FWA_TRY_GOTO(fwa_remove_folder(path), done);
+    }
+done:
+    closedir(folder);
+    return status;
+}

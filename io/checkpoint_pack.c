@@ -1,0 +1,56 @@
+// A plain model.h5 from a checkpoint: whole master tensors in one file that needs no shards.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/checkpoint_layout.h"
+#include "io/hdf5_rows.h"
+
+static fwa_status pack_tensor(fwa_checkpoint *checkpoint, hid_t file, int index) {
+    fwa_named_tensor whole = *fwa_checkpoint_about(checkpoint, index);
+    size_t bytes = fwa_tensor_bytes(whole.tensor);
+    whole.tensor.data = malloc(bytes ? bytes : 1);
+    FWA_CHECK(whole.tensor.data, FWA_MEMORY, "no memory for %zu bytes of %s", bytes, whole.name);
+    fwa_status status;
+    FWA_TRY_GOTO(fwa_checkpoint_read(checkpoint, FWA_PART_MASTER, &whole), done);
+    fwa_hdf5_lock();
+    status = fwa_rows_write(file, &whole);
+    fwa_hdf5_unlock();
+done:
+    free(whole.tensor.data);
+    return status;
+}
+
+static fwa_status pack_file(fwa_checkpoint *checkpoint, const char *path) {
+    hid_t file;
+    fwa_hdf5_lock();
+    fwa_status status = fwa_hdf5_create(&file, path);
+    fwa_hdf5_unlock();
+    FWA_TRY(status);
+    int count = fwa_checkpoint_count(checkpoint);
+    for (int i = 0; i < count && status == FWA_OK; i++) status = pack_tensor(checkpoint, file, i);
+    fwa_hdf5_lock();
+    if (status == FWA_OK) {
+        status = fwa_hdf5_finish(file, path);
+    } else {
+        H5Fclose(file);
+    }
+    fwa_hdf5_unlock();
+    FWA_TRY(status);
+    return FWA_OK;
+}
+
+fwa_status fwa_checkpoint_pack(fwa_checkpoint *checkpoint, const char *path) {
+    char temporary[FWA_PATH_MAX];
+    FWA_TRY(fwa_path_format(temporary, "%s.tmp", path));
+    fwa_status status;
+    FWA_TRY_GOTO(pack_file(checkpoint, temporary), failed);
+    FWA_CHECK_GOTO(rename(temporary, path) == 0, FWA_IO, failed, "cannot rename %s to %s: %s", temporary, path,
+                   strerror(errno));
+    return FWA_OK;
+failed:
+    unlink(temporary);
+    return status;
+}

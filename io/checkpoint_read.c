@@ -1,0 +1,186 @@
+// Reading a checkpoint: everything is checked when it is opened, then rows are joined from the shards that hold them.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/shape.h"
+#include "io/checkpoint_index.h"
+#include "io/hdf5_rows.h"
+
+#define OPEN_FILES_MAX 64
+
+struct fwa_checkpoint {
+    char path[FWA_PATH_MAX];
+    int ranks;
+    fwa_checkpoint_state state;
+    fwa_index index;
+    hid_t *shards; // opened when first read from
+    int open_count;
+};
+
+static void close_shards(fwa_checkpoint *checkpoint) {
+    for (int i = 0; i < checkpoint->ranks && checkpoint->shards; i++) {
+        if (checkpoint->shards[i] >= 0) H5Fclose(checkpoint->shards[i]);
+        checkpoint->shards[i] = H5I_INVALID_HID;
+    }
+    checkpoint->open_count = 0;
+}
+
+static fwa_status read_contents(fwa_checkpoint *checkpoint) {
+    FWA_TRY(fwa_state_read(checkpoint->path, &checkpoint->state));
+    FWA_TRY(fwa_index_build(&checkpoint->index, checkpoint->path, checkpoint->ranks));
+    return FWA_OK;
+}
+
+static fwa_status open_checked(fwa_checkpoint *checkpoint, const char *path) {
+    FWA_TRY(fwa_path_format(checkpoint->path, "%s", path));
+    FWA_TRY(fwa_manifest_check(path, true, &checkpoint->ranks));
+    checkpoint->shards = malloc((size_t)checkpoint->ranks * sizeof *checkpoint->shards);
+    FWA_CHECK(checkpoint->shards, FWA_MEMORY, "no memory for %d shards of %s", checkpoint->ranks, path);
+    for (int i = 0; i < checkpoint->ranks; i++) checkpoint->shards[i] = H5I_INVALID_HID;
+    fwa_hdf5_lock();
+    fwa_status status = read_contents(checkpoint);
+    fwa_hdf5_unlock();
+    FWA_TRY(status);
+    return FWA_OK;
+}
+
+fwa_status fwa_checkpoint_open(fwa_checkpoint **out, const char *path) {
+    *out = NULL;
+    fwa_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
+    FWA_CHECK(checkpoint, FWA_MEMORY, "no memory for checkpoint %s", path);
+    fwa_status status = open_checked(checkpoint, path);
+    if (status != FWA_OK) {
+        fwa_checkpoint_close(checkpoint);
+        checkpoint = NULL;
+    }
+    *out = checkpoint;
+    FWA_TRY(status);
+    return FWA_OK;
+}
+
+void fwa_checkpoint_close(fwa_checkpoint *checkpoint) {
+    if (!checkpoint) return;
+    fwa_hdf5_lock();
+    close_shards(checkpoint);
+    fwa_hdf5_unlock();
+    fwa_state_free(&checkpoint->state);
+    fwa_index_free(&checkpoint->index);
+    free(checkpoint->shards);
+    free(checkpoint);
+}
+
+const fwa_checkpoint_state *fwa_checkpoint_get_state(const fwa_checkpoint *checkpoint) {
+    return &checkpoint->state;
+}
+
+const char *fwa_checkpoint_path(const fwa_checkpoint *checkpoint) {
+    return checkpoint->path;
+}
+
+int fwa_checkpoint_count(const fwa_checkpoint *checkpoint) {
+    return checkpoint->index.count;
+}
+
+const char *fwa_checkpoint_name(const fwa_checkpoint *checkpoint, int index) {
+    return checkpoint->index.entries[index].about.name;
+}
+
+const fwa_named_tensor *fwa_checkpoint_about(const fwa_checkpoint *checkpoint, int index) {
+    return &checkpoint->index.entries[index].about;
+}
+
+static fwa_status open_shard(fwa_checkpoint *checkpoint, int shard) {
+    if (checkpoint->shards[shard] >= 0) return FWA_OK;
+    if (checkpoint->open_count == OPEN_FILES_MAX) close_shards(checkpoint);
+    char name[FWA_SHARD_NAME_MAX], path[FWA_PATH_MAX];
+    fwa_shard_name(name, shard);
+    FWA_TRY(fwa_path_format(path, "%s/%s", checkpoint->path, name));
+    FWA_TRY(fwa_hdf5_open(&checkpoint->shards[shard], path));
+    checkpoint->open_count++;
+    return FWA_OK;
+}
+
+// The part of `piece` that lies in to's rows.
+static fwa_status read_piece(fwa_checkpoint *checkpoint, int part, const fwa_index_piece *piece, fwa_named_tensor *to) {
+    int64_t start = fwa_max(piece->row_start, to->row_start);
+    int64_t end = fwa_min(piece->row_start + piece->rows, to->row_start + to->tensor.shape[0]);
+    if (start >= end) return FWA_OK;
+    FWA_TRY(open_shard(checkpoint, piece->shard));
+    char name[FWA_NAME_MAX + 16];
+    snprintf(name, sizeof name, "/%s/%s", fwa_part_names[part], to->name);
+    hid_t dataset = H5Dopen2(checkpoint->shards[piece->shard], name, H5P_DEFAULT);
+    FWA_CHECK(dataset >= 0, FWA_FORMAT, "cannot open %s of shard %d of %s: %s", name, piece->shard, checkpoint->path,
+              fwa_hdf5_message());
+    fwa_tensor rows = fwa_tensor_slice(to->tensor, 0, start - to->row_start, end - start);
+    fwa_status status = fwa_rows_read(dataset, start - piece->row_start, rows);
+    H5Dclose(dataset);
+    FWA_TRY(status);
+    return FWA_OK;
+}
+
+static fwa_status read_pieces(fwa_checkpoint *checkpoint, int part, const fwa_index_entry *entry,
+                              fwa_named_tensor *to) {
+    for (int i = 0; i < entry->count[part]; i++) FWA_TRY(read_piece(checkpoint, part, &entry->pieces[part][i], to));
+    return FWA_OK;
+}
+
+static bool same_shape(const fwa_named_tensor *a, const fwa_named_tensor *b) {
+    size_t bytes = (size_t)a->tensor.ndim * sizeof *a->shape;
+    return a->tensor.ndim == b->tensor.ndim && memcmp(a->shape, b->shape, bytes) == 0;
+}
+
+fwa_status fwa_checkpoint_read(fwa_checkpoint *checkpoint, fwa_checkpoint_part part, fwa_named_tensor *to) {
+    FWA_TRY(fwa_rows_check(to));
+    const fwa_index_entry *entry = fwa_index_find(&checkpoint->index, to->name);
+    FWA_CHECK(entry && entry->present[part], FWA_FORMAT,
+              "checkpoint %s has no %s of parameter %s: it was written by another model", checkpoint->path,
+              fwa_part_names[part], to->name);
+    if (!same_shape(&entry->about, to)) {
+        char found[96], expected[96];
+        FWA_FAIL(FWA_FORMAT, "parameter %s of checkpoint %s is %s: expected %s by the model", to->name,
+                 checkpoint->path, fwa_tensor_text(entry->about.tensor, found),
+                 fwa_tensor_text(fwa_tensor_nd(NULL, to->tensor.dtype, to->tensor.ndim, to->shape), expected));
+    }
+    fwa_hdf5_lock();
+    fwa_status status = read_pieces(checkpoint, part, entry, to);
+    fwa_hdf5_unlock();
+    FWA_TRY(status);
+    return FWA_OK;
+}
+
+// Opens one candidate of fwa_checkpoint_newest; *path stays NULL if it is damaged.
+static fwa_status try_candidate(const char *candidate, char **path) {
+    fwa_checkpoint *checkpoint;
+    fwa_status status = fwa_checkpoint_open(&checkpoint, candidate);
+    fwa_checkpoint_close(checkpoint);
+    if (status == FWA_IO || status == FWA_FORMAT) {
+        fwa_log_warn("checkpoint %s is passed over: %s", candidate, fwa_error_message());
+        return FWA_OK;
+    }
+    FWA_TRY(status);
+    *path = strdup(candidate);
+    FWA_CHECK(*path, FWA_MEMORY, "no memory for the name of %s", candidate);
+    return FWA_OK;
+}
+
+fwa_status fwa_checkpoint_newest(const char *run_dir, char **path) {
+    *path = NULL;
+    int64_t *steps;
+    int count;
+    FWA_TRY(fwa_checkpoint_steps(run_dir, &steps, &count));
+    fwa_status status = FWA_OK;
+    for (int i = 0; i < count && !*path; i++) {
+        char candidate[FWA_PATH_MAX];
+        FWA_TRY_GOTO(fwa_checkpoint_folder(candidate, run_dir, "", steps[i], ""), done);
+        FWA_TRY_GOTO(try_candidate(candidate, path), done);
+    }
+    FWA_CHECK_GOTO(*path || count == 0, FWA_FORMAT, done,
+                   "all %d checkpoints in %s/checkpoints are damaged: move them away to start from the beginning",
+                   count, run_dir);
+done:
+    free(steps);
+    return status;
+}

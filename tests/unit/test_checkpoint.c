@@ -1,0 +1,255 @@
+// Checkpoints: what is saved by some ranks is read by any others, bit by bit; views, pruning, replacing.
+#include <hdf5.h>
+#include <unistd.h>
+
+#include "tests/checkpoint_check.h"
+
+static void open_step(fwa_checkpoint **checkpoint, int64_t step) {
+    char name[64];
+    snprintf(name, sizeof name, "checkpoints/step_%08lld", (long long)step);
+    check_ok(fwa_checkpoint_open(checkpoint, temp_path(name)));
+}
+
+static bool step_exists(int64_t step) {
+    char name[64];
+    snprintf(name, sizeof name, "checkpoints/step_%08lld", (long long)step);
+    return fwa_path_exists(temp_path(name));
+}
+
+static void rows_join_for_any_ranks(void **state) {
+    (void)state;
+    check_ok(test_save(temp_folder, 1000));
+    fwa_checkpoint *checkpoint;
+    open_step(&checkpoint, 1000);
+    for (int pieces = 1; pieces <= 8; pieces++) test_check_contents(checkpoint, FWA_F32, pieces, 1000);
+    test_check_contents(checkpoint, FWA_F64, 4, 1000);
+    fwa_checkpoint_close(checkpoint);
+    assert_false(fwa_path_exists(temp_path("checkpoints/.step_00001000.tmp")));
+    char *latest;
+    check_ok(fwa_read_text(temp_path("checkpoints/latest"), &latest));
+    assert_string_equal(latest, "step_00001000\n");
+    free(latest);
+}
+
+static void state_comes_back(void **state) {
+    (void)state;
+    check_ok(test_save(temp_folder, 50));
+    fwa_checkpoint *checkpoint;
+    open_step(&checkpoint, 50);
+    const fwa_checkpoint_state *got = fwa_checkpoint_get_state(checkpoint), expected = test_state(50);
+    assert_int_equal(got->step, 50);
+    assert_int_equal(got->tokens, 50000);
+    assert_int_equal(got->accepted, 48);
+    assert_int_equal(got->skipped, 2);
+    assert_int_equal(got->skipped_in_a_row, 1);
+    assert_true(got->norm_mean == 0.1);
+    assert_int_equal(got->seed, -7);
+    assert_int_equal(got->epoch, 3);
+    assert_true(got->data_fingerprint == expected.data_fingerprint);
+    assert_true(got->config_hash == expected.config_hash);
+    assert_true(isnan(got->best_val_loss));
+    assert_string_equal(got->config, expected.config);
+    assert_string_equal(got->version, expected.version);
+    assert_string_equal(got->command, "");
+    fwa_checkpoint_close(checkpoint);
+}
+
+static void parameters_are_listed(void **state) {
+    (void)state;
+    check_ok(test_save(temp_folder, 1));
+    fwa_checkpoint *checkpoint;
+    open_step(&checkpoint, 1);
+    assert_int_equal(fwa_checkpoint_count(checkpoint), TEST_PARAMS);
+    bool found[TEST_PARAMS] = {false};
+    for (int i = 0; i < TEST_PARAMS; i++) {
+        const fwa_named_tensor *about = fwa_checkpoint_about(checkpoint, i);
+        assert_string_equal(about->name, fwa_checkpoint_name(checkpoint, i));
+        for (int p = 0; p < TEST_PARAMS; p++) {
+            if (strcmp(about->name, test_params[p].name) != 0) continue;
+            found[p] = true;
+            assert_int_equal(about->tensor.dtype, test_params[p].dtype);
+            assert_int_equal(about->tensor.ndim, test_params[p].ndim);
+            assert_memory_equal(about->shape, test_params[p].shape, (size_t)about->tensor.ndim * sizeof(int64_t));
+            assert_string_equal(about->init, "normal 0.02");
+            assert_int_equal(about->decay, p == 0);
+        }
+    }
+    for (int p = 0; p < TEST_PARAMS; p++) assert_true(found[p]);
+    fwa_checkpoint_close(checkpoint);
+}
+
+static void other_models_are_refused(void **state) {
+    (void)state;
+    check_ok(test_save(temp_folder, 1));
+    fwa_checkpoint *checkpoint;
+    open_step(&checkpoint, 1);
+    fwa_named_tensor to = test_slice(0, FWA_F32, 0, 23);
+    snprintf(to.name, sizeof to.name, "blocks.9.weight");
+    check_status(fwa_checkpoint_read(checkpoint, FWA_PART_M, &to), FWA_FORMAT);
+    check_message("blocks.9.weight");
+    check_message("no m of");
+    to = test_slice(0, FWA_F32, 0, 23);
+    to.shape[0] = 24;
+    check_status(fwa_checkpoint_read(checkpoint, FWA_PART_MASTER, &to), FWA_FORMAT);
+    check_message("[23, 5]");
+    check_message("[24, 5]");
+    to = test_slice(2, FWA_F32, 0, 11);
+    snprintf(to.name, sizeof to.name, "embedding.weight");
+    check_status(fwa_checkpoint_read(checkpoint, FWA_PART_MASTER, &to), FWA_FORMAT);
+    check_message("[11]");
+    fwa_checkpoint_close(checkpoint);
+}
+
+// Value of one element of a dataset, read by plain HDF5.
+static double plain_value(hid_t file, const char *name, hsize_t row, hsize_t column) {
+    hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), space = H5Dget_space(dataset);
+    hsize_t start[2] = {row, column}, one[2] = {1, 1};
+    double value = -1;
+    hid_t memory = H5Screate_simple(2, one, NULL);
+    assert_true(H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, one, NULL) >= 0);
+    assert_true(H5Dread(dataset, H5T_NATIVE_DOUBLE, memory, space, H5P_DEFAULT, &value) >= 0);
+    H5Sclose(memory);
+    H5Sclose(space);
+    H5Dclose(dataset);
+    return value;
+}
+
+static void views_show_whole_tensors(void **state) {
+    (void)state;
+    check_ok(test_save(temp_folder, 1));
+    assert_int_equal(rename(temp_path("checkpoints/step_00000001"), temp_path("moved")), 0); // names are relative
+    hid_t model = H5Fopen(temp_path("moved/model.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t optim = H5Fopen(temp_path("moved/optim.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_true(model >= 0 && optim >= 0);
+    for (hsize_t row = 0; row < 7; row++) {
+        assert_true(plain_value(model, "blocks.0.mlp.weight", row, 9) == test_value(0, 1, (int64_t)row * 10 + 9, 1));
+        assert_true(plain_value(optim, "m/blocks.0.mlp.weight", row, 3) == test_value(1, 1, (int64_t)row * 10 + 3, 1));
+        assert_true(plain_value(optim, "v/embedding.weight", row, 0) == test_value(2, 0, (int64_t)row * 5, 1));
+    }
+    H5Fclose(optim);
+    H5Fclose(model);
+    assert_int_equal(unlink(temp_path("moved/shard.rank00002.h5")), 0);
+    model = H5Fopen(temp_path("moved/model.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_true(isnan(plain_value(model, "blocks.0.mlp.weight", 6, 9))); // not 0
+    assert_true(plain_value(model, "blocks.0.mlp.weight", 0, 9) == test_value(0, 1, 9, 1));
+    H5Fclose(model);
+}
+
+static void pack_needs_no_shards(void **state) {
+    (void)state;
+    check_ok(test_save(temp_folder, 5));
+    fwa_checkpoint *checkpoint;
+    open_step(&checkpoint, 5);
+    check_ok(fwa_checkpoint_pack(checkpoint, temp_path("plain.h5")));
+    check_status(fwa_checkpoint_pack(checkpoint, temp_path("none/plain.h5")), FWA_IO);
+    fwa_checkpoint_close(checkpoint);
+    check_ok(fwa_remove_folder(temp_path("checkpoints")));
+    hid_t file = H5Fopen(temp_path("plain.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    for (hsize_t row = 0; row < 23; row++) {
+        assert_true(plain_value(file, "embedding.weight", row, 4) == test_value(0, 0, (int64_t)row * 5 + 4, 5));
+    }
+    H5Fclose(file);
+    assert_false(fwa_path_exists(temp_path("plain.h5.tmp")));
+}
+
+// Large enough for several chunks, with rows that do not divide evenly.
+static void large_tensors_keep_every_element(void **state) {
+    (void)state;
+    enum { ROWS = 3001, COLUMNS = 1000, STRIDE = 1008 };
+    float *data = check_alloc(sizeof(float) * ROWS * STRIDE), *back = check_alloc(sizeof(float) * ROWS * STRIDE);
+    for (int i = 0; i < ROWS * STRIDE; i++) data[i] = i % STRIDE < COLUMNS ? (float)i : NAN;
+    fwa_named_tensor t = {.name = "w", .shape = {ROWS, COLUMNS}};
+    t.tensor = fwa_tensor_2d(data, FWA_F32, ROWS, COLUMNS);
+    t.tensor.stride[0] = STRIDE;
+    const fwa_named_tensor *const tensors[FWA_PART_COUNT] = {&t, NULL, NULL};
+    fwa_checkpoint_writer *writer;
+    fwa_checkpoint_state saved = test_state(7);
+    check_ok(fwa_checkpoint_begin(&writer, temp_folder, 7, 0, sizeof(float) * ROWS * COLUMNS));
+    check_ok(fwa_checkpoint_write_shard(writer, tensors, 1));
+    check_ok(fwa_checkpoint_publish(writer, 1, &saved));
+    fwa_checkpoint_end(writer);
+    fwa_checkpoint *checkpoint;
+    open_step(&checkpoint, 7);
+    for (int64_t start = 0; start < ROWS; start += 1111) {
+        t.row_start = start;
+        t.tensor.shape[0] = ROWS - start < 1111 ? ROWS - start : 1111;
+        t.tensor.data = back + start * STRIDE;
+        check_ok(fwa_checkpoint_read(checkpoint, FWA_PART_MASTER, &t));
+    }
+    for (int i = 0; i < ROWS; i++) {
+        assert_memory_equal(back + (size_t)i * STRIDE, data + (size_t)i * STRIDE, COLUMNS * sizeof(float));
+        assert_true(isnan(back[(size_t)i * STRIDE + COLUMNS]));
+    }
+    check_status(fwa_checkpoint_read(checkpoint, FWA_PART_M, &t), FWA_FORMAT); // this part was left out
+    fwa_checkpoint_close(checkpoint);
+}
+
+static void missing_and_double_rows_are_not_published(void **state) {
+    (void)state;
+    for (int extra = -1; extra <= 1; extra += 2) {
+        fwa_checkpoint_writer *writers[2];
+        for (int rank = 0; rank < 2; rank++) {
+            check_ok(fwa_checkpoint_begin(&writers[rank], temp_folder, 3, rank, 0));
+            fwa_named_tensor t = test_slice(0, FWA_F32, rank ? 10 : 0, rank ? 23 : 10 + extra);
+            test_fill(&t, 0, 0, 3);
+            const fwa_named_tensor *const tensors[FWA_PART_COUNT] = {&t, NULL, NULL};
+            check_ok(fwa_checkpoint_write_shard(writers[rank], tensors, 1));
+        }
+        fwa_checkpoint_state saved = test_state(3);
+        check_status(fwa_checkpoint_publish(writers[0], 2, &saved), FWA_FORMAT);
+        check_message(extra < 0 ? "rows [9, 10) of master/embedding.weight are in no shard"
+                                : "rows [10, 11) of master/embedding.weight are in two shards");
+        fwa_checkpoint_end(writers[1]);
+        fwa_checkpoint_end(writers[0]);
+        assert_false(step_exists(3));
+        assert_false(fwa_path_exists(temp_path("checkpoints/.step_00000003.tmp")));
+    }
+}
+
+static void same_step_is_replaced(void **state) {
+    (void)state;
+    check_ok(test_save(temp_folder, 8));
+    temp_write(temp_path("checkpoints/step_00000008/model.h5"), "x", 1);
+    check_ok(test_save(temp_folder, 8));
+    assert_int_equal(test_check_newest(temp_folder), 8);
+    check_ok(fwa_make_folders(temp_path("checkpoints/.step_00000004.tmp"))); // left by a killed save
+    check_ok(fwa_make_folders(temp_path("checkpoints/.step_00000004.old")));
+    check_ok(test_save(temp_folder, 9));
+    assert_false(fwa_path_exists(temp_path("checkpoints/.step_00000004.tmp")));
+    assert_false(fwa_path_exists(temp_path("checkpoints/.step_00000004.old")));
+}
+
+static void prune_keeps_the_last_and_every_mth(void **state) {
+    (void)state;
+    for (int64_t step = 10; step <= 70; step += 10) check_ok(test_save(temp_folder, step));
+    check_ok(fwa_checkpoint_prune(temp_folder, 0, 0));
+    for (int64_t step = 10; step <= 70; step += 10) assert_true(step_exists(step));
+    assert_int_equal(truncate(temp_path("checkpoints/step_00000060/state.h5"), 100), 0); // does not count as kept
+    check_ok(fwa_checkpoint_prune(temp_folder, 2, 20));
+    for (int64_t step = 10; step <= 70; step += 10) assert_int_equal(step_exists(step), step >= 50 || step % 20 == 0);
+    check_ok(fwa_checkpoint_prune(temp_folder, 1, 0));
+    for (int64_t step = 10; step <= 70; step += 10) assert_int_equal(step_exists(step), step == 70);
+    check_ok(fwa_checkpoint_prune(temp_path("none"), 1, 0));
+    assert_int_equal(test_check_newest(temp_folder), 70);
+}
+
+static int start(void **state) {
+    (void)state;
+    return fwa_hdf5_start() != FWA_OK;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        temp_test(rows_join_for_any_ranks),
+        temp_test(state_comes_back),
+        temp_test(parameters_are_listed),
+        temp_test(other_models_are_refused),
+        temp_test(views_show_whole_tensors),
+        temp_test(pack_needs_no_shards),
+        temp_test(large_tensors_keep_every_element),
+        temp_test(missing_and_double_rows_are_not_published),
+        temp_test(same_step_is_replaced),
+        temp_test(prune_keeps_the_last_and_every_mth),
+    };
+    return cmocka_run_group_tests(tests, start, NULL);
+}
