@@ -1,5 +1,5 @@
-// The program's commands: one table in main.c, one file a command. argv[0] is the command's name. Collective: every rank
-// runs the same command.
+// The program's commands: one table in main.c, one file a command. argv[0] is the command's name. Collective: every
+// rank runs the same command.
 #ifndef FWA_TRAIN_COMMANDS_H
 #define FWA_TRAIN_COMMANDS_H
 
@@ -12,7 +12,6 @@ extern "C" {
 fwa_status fwa_cmd_train(fwa_world *world, int argc, char **argv);
 fwa_status fwa_cmd_eval(fwa_world *world, int argc, char **argv);
 fwa_status fwa_cmd_bench(fwa_world *world, int argc, char **argv);
-fwa_status fwa_cmd_checkpoint(fwa_world *world, int argc, char **argv);
 fwa_status fwa_cmd_info(fwa_world *world, int argc, char **argv);
 
 #ifdef __cplusplus

@@ -9,9 +9,6 @@
 #include "core/shape.h"
 #include "io/shards.h"
 
-#define GPT2_VOCAB     50257 // ids of the tokenizer; what model.vocab_size has beyond is padding
-#define DEFAULT_LENGTH 1024
-
 typedef struct lm {
     fwa_shards *shards[2]; // by split; NULL: no such data
     uint64_t seed;
@@ -81,8 +78,8 @@ fwa_status fwa_source_lm_create(fwa_source **out, const fwa_config *config) {
     }
     task->seed = (uint64_t)config->run.seed;
     *source = (fwa_source){.name = "lm",
-                           .T = config->train.seq_len > 0 ? config->train.seq_len : DEFAULT_LENGTH,
-                           .vocab = fwa_min(config->model.vocab_size, GPT2_VOCAB),
+                           .T = config->train.seq_len > 0 ? config->train.seq_len : FWA_LM_LENGTH,
+                           .vocab = fwa_min(config->model.vocab_size, FWA_LM_VOCAB),
                            .impl = task,
                            .fill = lm_fill,
                            .destroy = lm_destroy};

@@ -1,0 +1,105 @@
+// fwa bench step CONFIG.yaml [key.path=value ...] [--steps N]: whole training steps on one repeated random batch.
+//
+// The check: the first loss is that of a uniform guess (within 10 %: weights are random), and training on the same
+// batch lowers it by at least a tenth. The time is the median over steps after a warm-up.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/rng.h"
+#include "io/config.h"
+#include "train/arguments.h"
+#include "train/bench.h"
+#include "train/startup.h"
+
+#define WARM_UP 3
+
+// A source of random tokens, so that a bench needs no files: every sequence number gives the same batch rows.
+static fwa_status fill_random(const fwa_source *source, fwa_split split, int64_t first, int64_t count, int32_t *tokens,
+                              int32_t *targets) {
+    (void)split;
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t t = 0; t < source->T; t++) {
+            int64_t row = (first + i) % source->sequences[FWA_SPLIT_TRAIN], at = i * source->T + t;
+            tokens[at] = (int32_t)fwa_rng_below(1, (uint64_t)row, (uint64_t)t, (uint64_t)source->vocab);
+            targets[at] = (int32_t)fwa_rng_below(1, (uint64_t)row, (uint64_t)t + 1, (uint64_t)source->vocab);
+        }
+    return FWA_OK;
+}
+
+static void destroy_random(fwa_source *source) {
+    free(source);
+}
+
+static fwa_status random_source(fwa_source **out, const fwa_config *config) {
+    fwa_source *source = calloc(1, sizeof *source);
+    FWA_CHECK(source, FWA_MEMORY, "bench: out of memory");
+    source->name = "random tokens";
+    source->T = config->train.seq_len > 0 ? config->train.seq_len : FWA_LM_LENGTH;
+    source->vocab = fwa_min(config->model.vocab_size, FWA_LM_VOCAB);
+    source->sequences[FWA_SPLIT_TRAIN] = source->sequences[FWA_SPLIT_VAL] = config->train.global_batch;
+    source->fill = fill_random;
+    source->destroy = destroy_random;
+    *out = source;
+    return FWA_OK;
+}
+
+static fwa_status time_steps(fwa_trainer *t, int steps, double *seconds, double *first_loss, double *last_loss) {
+    fwa_step_report report;
+    for (int i = 0; i < WARM_UP + steps; i++) {
+        double start = fwa_bench_now();
+        FWA_TRY(fwa_trainer_step(t, &report));
+        if (i >= WARM_UP) seconds[i - WARM_UP] = fwa_bench_now() - start;
+        if (i == 0) *first_loss = report.state.loss;
+        *last_loss = report.state.loss;
+    }
+    return FWA_OK;
+}
+
+static fwa_status measure(fwa_trainer *t, int steps) {
+    double first, last, guess = log((double)t->source->vocab);
+    double *seconds = malloc((size_t)steps * sizeof *seconds);
+    FWA_CHECK(seconds, FWA_MEMORY, "bench: out of memory");
+    fwa_status status = FWA_OK;
+    FWA_TRY_GOTO(time_steps(t, steps, seconds, &first, &last), done);
+    FWA_CHECK_GOTO(
+        fabs(first - guess) < 0.1 * guess && last < 0.9 * first, FWA_ERROR, done,
+        "bench step: check failed: first loss %.4f (expected about ln(%lld) = %.4f), after %d steps on the same "
+        "batch %.4f (expected under %.4f); no time is reported",
+        first, (long long)t->source->vocab, guess, WARM_UP + steps, last, 0.9 * first);
+    double median = fwa_bench_median(seconds, steps);
+    double tokens = (double)(t->config->train.global_batch * t->source->T);
+    if (t->world->rank == 0)
+        printf("{\"bench\": \"step\", \"config\": \"%s\", \"parameters\": %lld, \"ranks\": %d, \"threads\": %d, "
+               "\"tokens\": %.0f, \"ms_median\": %.3f, \"ms_min\": %.3f, \"tokens_per_s\": %.1f, \"gflops\": %.2f, "
+               "\"first_loss\": %.4f, \"last_loss\": %.4f}\n",
+               t->config->run.name, (long long)fwa_params_count(&t->model->params), t->world->size, t->backend->threads,
+               tokens, 1e3 * median, 1e3 * seconds[0], tokens / median, 1e-9 * fwa_startup_flops(t) * tokens / median,
+               first, last);
+done:
+    free(seconds);
+    return status;
+}
+
+fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
+    static const fwa_option options[] = {{"--steps", true}, {NULL, false}};
+    fwa_arguments arguments;
+    fwa_config *config = NULL;
+    fwa_source *source = NULL;
+    fwa_trainer *trainer = NULL;
+    int64_t steps;
+    fwa_status status = FWA_OK;
+    FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
+    FWA_CHECK(arguments.count >= 1, FWA_USAGE, "fwa bench step: no configuration given (fwa help bench)");
+    FWA_TRY(fwa_arguments_integer(&arguments, "--steps", 20, 1, 100000, &steps));
+    FWA_TRY_GOTO(fwa_config_load(&config, arguments.at[0], arguments.at + 1, arguments.count - 1), done);
+    FWA_TRY_GOTO(fwa_world_split(world, 1), done);
+    FWA_TRY_GOTO(random_source(&source, config), done);
+    FWA_TRY_GOTO(fwa_trainer_create(&trainer, world, config, source, false), done);
+    FWA_TRY_GOTO(measure(trainer, (int)steps), done);
+done:
+    fwa_trainer_destroy(trainer);
+    fwa_config_destroy(config);
+    return status;
+}

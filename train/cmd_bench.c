@@ -1,0 +1,34 @@
+// fwa bench step|op ...: one table of what can be timed. Nothing prints a speed unless the check beside it passes.
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "train/bench.h"
+#include "train/commands.h"
+
+double fwa_bench_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double fwa_bench_median(double *seconds, int count) {
+    qsort(seconds, (size_t)count, sizeof *seconds, compare);
+    return count % 2 ? seconds[count / 2] : 0.5 * (seconds[count / 2 - 1] + seconds[count / 2]);
+}
+
+fwa_status fwa_cmd_bench(fwa_world *world, int argc, char **argv) {
+    static const struct {
+        const char *name;
+        fwa_status (*run)(fwa_world *, int, char **);
+    } benches[] = {{"step", fwa_bench_step}, {"op", fwa_bench_op}};
+    FWA_CHECK(argc >= 2, FWA_USAGE, "fwa bench: expected step or op (fwa help bench)");
+    for (size_t i = 0; i < sizeof benches / sizeof *benches; i++)
+        if (strcmp(argv[1], benches[i].name) == 0) return benches[i].run(world, argc - 1, argv + 1);
+    FWA_FAIL(FWA_USAGE, "fwa bench '%s': expected step or op", argv[1]);
+}

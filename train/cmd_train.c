@@ -1,0 +1,195 @@
+// fwa train CONFIG.yaml [key.path=value ...] [--resume none|auto|PATH] [--init-from CKPT] [--dry-run] [--print-config]
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/log.h"
+#include "dist/watchdog.h"
+#include "train/arguments.h"
+#include "train/commands.h"
+#include "train/flops.h"
+#include "train/progress.h"
+#include "train/run.h"
+#include "train/signals.h"
+#include "train/startup.h"
+#include "train/weights.h"
+
+typedef struct session {
+    fwa_run *run;
+    fwa_trainer *trainer;
+    double flops; // a token
+    double since; // clock at the end of the last logged step
+    int64_t since_step;
+} session;
+
+static double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+// One line and one row of metrics about the step that just ended.
+static fwa_status report_step(session *s, const fwa_step_report *report, double val_loss, bool line) {
+    const fwa_trainer *t = s->trainer;
+    const fwa_config *config = t->config;
+    double now = seconds_now(), elapsed = now - s->since;
+    int64_t steps = t->step - s->since_step;
+    if (t->world->rank != 0) return FWA_OK;
+    size_t used = 0, total = 0;
+    FWA_TRY(t->backend->memory(t->backend, &used, &total));
+    double each = steps > 0 ? elapsed / (double)steps : 0.0;
+    double rate = each > 0.0 ? (double)(config->train.global_batch * t->source->T) / each : 0.0;
+    // MFU stands on the data sheet of a GPU; a CPU has none here.
+    double mfu = fwa_flops_mfu(s->flops, rate, fwa_flops_device_peak(t->backend->name), t->world->size);
+    fwa_progress progress = {.step = t->step,
+                             .steps = config->train.steps,
+                             .loss = report->state.loss,
+                             .val_loss = val_loss,
+                             .grad_norm = report->state.grad_norm,
+                             .lr = report->state.lr,
+                             .ms = 1e3 * each,
+                             .tokens_per_s = rate,
+                             .mfu = mfu,
+                             .mem_bytes = (int64_t)used,
+                             .skipped = report->state.skipped,
+                             .eta_s = each * (double)(config->train.steps - t->step)};
+    if (!line) {
+        fwa_progress_live(&progress);
+        return FWA_OK;
+    }
+    fwa_progress_clear();
+    fwa_progress_log(&progress);
+    fwa_metrics_row row = {.step = t->step,
+                           .tokens = t->tokens_read,
+                           .skipped = report->state.skipped,
+                           .epoch = (t->step - 1) * config->train.global_batch / t->source->sequences[FWA_SPLIT_TRAIN],
+                           .loss = report->state.loss,
+                           .val_loss = val_loss,
+                           .grad_norm = report->state.grad_norm,
+                           .lr = report->state.lr,
+                           .ms = 1e3 * each,
+                           .tokens_per_s = rate,
+                           .mfu = mfu,
+                           .time = (double)time(NULL),
+                           .mem_bytes = (int64_t)used,
+                           .token_hash = report->token_hash};
+    FWA_TRY(fwa_metrics_write(s->run->metrics, &row));
+    s->since = seconds_now();
+    s->since_step = t->step;
+    return FWA_OK;
+}
+
+static bool due(int64_t step, int64_t every) {
+    return every > 0 && step % every == 0;
+}
+
+// Steps until the end, a signal or train.stop_after. *saved: a checkpoint of the last step exists.
+static fwa_status run_steps(session *s, bool *stopped, bool *saved) {
+    fwa_trainer *t = s->trainer;
+    const fwa_config *config = t->config;
+    int64_t first = t->step;
+    *stopped = *saved = false;
+    while (t->step < config->train.steps && !*stopped) {
+        fwa_step_report report;
+        double limit = t->step == first ? config->comm.first_timeout_s : config->comm.timeout_s;
+        fwa_world_set_timeout(t->world, limit);
+        fwa_watchdog_expect(limit, "a training step");
+        FWA_TRY(fwa_trainer_step(t, &report));
+
+        bool last = t->step == config->train.steps || t->step == config->train.stop_after;
+        *stopped = last || report.stop;
+        double val_loss = NAN;
+        if (config->eval.batches > 0 && (due(t->step, config->eval.every) || t->step == config->train.steps)) {
+            fwa_watchdog_expect(config->comm.first_timeout_s, "validation");
+            FWA_TRY(fwa_trainer_validate(t, &val_loss));
+        }
+        bool line = *stopped || t->step == first + 1 || due(t->step, config->log.every) || !isnan(val_loss);
+        FWA_TRY(report_step(s, &report, val_loss, line));
+        *saved = due(t->step, config->checkpoint.every) || *stopped;
+        if (*saved) {
+            fwa_watchdog_expect(0.0, "saving");
+            FWA_TRY(fwa_run_save(s->run, t));
+        }
+        if (report.stop && !last) {
+            FWA_FAIL(FWA_PREEMPTED, "saved at step %lld after a signal; continue with --resume auto",
+                     (long long)t->step);
+        }
+    }
+    return FWA_OK;
+}
+
+static fwa_status init_from(fwa_trainer *trainer, const char *source) {
+    char path[2048];
+    fwa_checkpoint *checkpoint = NULL;
+    FWA_TRY(fwa_run_find_checkpoint(source, path));
+    FWA_TRY(fwa_checkpoint_open(&checkpoint, path));
+    fwa_status status = fwa_weights_read(trainer->model, trainer->backend, checkpoint, false);
+    fwa_checkpoint_close(checkpoint);
+    if (status == FWA_OK) fwa_log_info("weights from %s", path);
+    return status;
+}
+
+static fwa_status train(session *s) {
+    fwa_trainer *t = s->trainer;
+    bool stopped, saved;
+    FWA_TRY(fwa_run_open(s->run, t));
+    if (t->world->rank == 0) fwa_startup_log(t, s->run->path);
+    FWA_TRY(fwa_signals_install(t->world->mpi));
+    FWA_TRY(fwa_watchdog_start());
+    s->flops = fwa_startup_flops(t);
+    s->since = seconds_now();
+    s->since_step = t->step;
+    fwa_status status = run_steps(s, &stopped, &saved);
+    fwa_progress_clear();
+    fwa_watchdog_stop();
+    FWA_TRY(status);
+    if (t->step >= t->config->train.steps) return fwa_run_finish(s->run, t);
+    return FWA_OK;
+}
+
+static fwa_status start(session *s, fwa_world *world, fwa_config *config, const fwa_arguments *arguments, int argc,
+                        char **argv) {
+    const char *resume = fwa_arguments_value(arguments, "--resume", "none");
+    const char *init = fwa_arguments_value(arguments, "--init-from", NULL);
+    FWA_TRY(fwa_world_split(world, (int)config->parallel.sp));
+    if (fwa_arguments_flag(arguments, "--dry-run")) {
+        FWA_TRY(fwa_trainer_create(&s->trainer, world, config, NULL, true));
+        if (world->rank == 0) fwa_startup_log(s->trainer, NULL);
+        return FWA_OK;
+    }
+    FWA_TRY(fwa_run_create(&s->run, world, config, resume, argc, argv));
+    if (s->run->finished) {
+        if (world->rank == 0) fwa_log_info("%s is finished; nothing to do", s->run->path);
+        return FWA_OK;
+    }
+    FWA_TRY(fwa_trainer_create(&s->trainer, world, config, NULL, false));
+    if (init && !s->run->resume[0]) FWA_TRY(fwa_world_agree(world, init_from(s->trainer, init)));
+    return train(s);
+}
+
+static fwa_status print_config(const fwa_world *world, fwa_config *config) {
+    FWA_TRY(fwa_config_finish(config));
+    return world->rank == 0 ? fwa_config_print(config, stdout) : FWA_OK;
+}
+
+fwa_status fwa_cmd_train(fwa_world *world, int argc, char **argv) {
+    static const fwa_option options[] = {
+        {"--resume", true}, {"--init-from", true}, {"--dry-run", false}, {"--print-config", false}, {NULL, false}};
+    fwa_arguments arguments;
+    fwa_config *config = NULL;
+    session s;
+    memset(&s, 0, sizeof s);
+    FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
+    FWA_CHECK(arguments.count >= 1, FWA_USAGE,
+              "fwa train: no configuration given; usage: fwa train CONFIG.yaml [key.path=value ...] (fwa help train)");
+    FWA_TRY(fwa_world_agree(world, fwa_config_load(&config, arguments.at[0], arguments.at + 1, arguments.count - 1)));
+    fwa_status status = fwa_arguments_flag(&arguments, "--print-config")
+                            ? print_config(world, config)
+                            : start(&s, world, config, &arguments, argc, argv);
+    fwa_trainer_destroy(s.trainer);
+    fwa_run_destroy(s.run);
+    fwa_config_destroy(config);
+    return status;
+}

@@ -1,0 +1,79 @@
+// The program: finds the command, runs it on every rank, and is the only place that ends the job.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/version.h"
+#include "io/checkpoint.h"
+#include "train/commands.h"
+#include "train/help.h"
+
+// Threads that wait must sleep: ranks share cores. OpenMP reads this when the program is loaded, so it starts over
+// once.
+static void wait_passively(char **argv) {
+    if (getenv("OMP_WAIT_POLICY")) return;
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    execv("/proc/self/exe", argv);
+}
+
+static int is(const char *word, const char *name) {
+    return word && strcmp(word, name) == 0;
+}
+
+// Failures that every rank has seen, or would see, in the same way: all can leave by themselves.
+static bool agreed(fwa_status status) {
+    return status == FWA_USAGE || status == FWA_CONFIG || status == FWA_FORMAT || status == FWA_UNSUPPORTED ||
+           status == FWA_NONFINITE || status == FWA_PREEMPTED;
+}
+
+static void print_failure(const fwa_world *world, fwa_status status) {
+    const char *message = fwa_error_message();
+    bool from_other = strncmp(message, "rank ", 5) == 0;
+    if (world->rank != 0 && (agreed(status) || from_other)) return;
+    if (status == FWA_PREEMPTED) {
+        fwa_log_info("%s", message);
+        return;
+    }
+    fwa_log_error("%s", message);
+    bool users_mistake = status == FWA_USAGE || status == FWA_CONFIG || status == FWA_FORMAT;
+    if (!users_mistake && fwa_error_trace()[0]) fwa_log_error("at\n%s", fwa_error_trace());
+}
+
+static int end(fwa_world *world, fwa_status status) {
+    int code = fwa_status_exit_code(status);
+    if (status == FWA_OK) {
+        fwa_world_destroy(world);
+        return 0;
+    }
+    print_failure(world, status);
+    if (world->size > 1 && (!agreed(status) || world->all->barrier(world->all) != FWA_OK)) fwa_world_abort(world, code);
+    fwa_world_destroy(world);
+    return code;
+}
+
+int main(int argc, char **argv) {
+    fwa_world *world = NULL;
+    wait_passively(argv);
+    if (argc < 2 || is(argv[1], "help") || is(argv[1], "--help") || is(argv[1], "-h"))
+        return fwa_help(argc > 2 ? argv[2] : NULL, argc < 2 ? stderr : stdout, argc < 2);
+    if (is(argv[1], "--version")) {
+        printf("%s\n", fwa_version_text());
+        return 0;
+    }
+    const fwa_command *command = fwa_command_find(argv[1]);
+    if (!command) {
+        fprintf(stderr, "fwa: no command '%s'\n\n", argv[1]);
+        return fwa_help(NULL, stderr, 1);
+    }
+    fwa_status status = fwa_world_create(&world, &argc, &argv);
+    if (status != FWA_OK) {
+        fprintf(stderr, "fwa: %s\n", fwa_error_message());
+        return fwa_status_exit_code(status);
+    }
+    fwa_log_init(world->rank, world->size, world->host);
+    status = fwa_hdf5_start();
+    if (status == FWA_OK) status = command->run(world, argc - 1, argv + 1);
+    return end(world, status);
+}

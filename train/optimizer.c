@@ -1,0 +1,26 @@
+// AdamW over the parameter table.
+#include "train/optimizer.h"
+
+fwa_status fwa_optimizer_norm(const fwa_model *model, fwa_backend *backend, fwa_step_state *state) {
+    for (int i = 0; i < model->params.count; i++)
+        FWA_TRY(backend->ops->square_accumulate(backend->stream, state, model->params.at[i].tensor[FWA_PARAM_GRAD]));
+    return FWA_OK;
+}
+
+fwa_status fwa_optimizer_update(const fwa_model *model, fwa_backend *backend, const fwa_config *config,
+                                const fwa_step_state *state) {
+    bool shared = !model->params.arena[FWA_PARAM_VALUE];
+    for (int i = 0; i < model->params.count; i++) {
+        const fwa_param *p = &model->params.at[i];
+        bool scaled = p->width_scaled && config->optimizer.width_scale;
+        fwa_adamw_options options = {.lr_scale = scaled ? FWA_BASE_WIDTH / (double)model->spec.D : 1.0,
+                                     .beta1 = config->optimizer.beta1,
+                                     .beta2 = config->optimizer.beta2,
+                                     .eps = config->optimizer.eps,
+                                     .decay = p->decay ? config->optimizer.weight_decay : 0.0};
+        FWA_TRY(backend->ops->adamw(
+            backend->stream, p->tensor[FWA_PARAM_MASTER], shared ? fwa_tensor_absent() : p->tensor[FWA_PARAM_VALUE],
+            p->tensor[FWA_PARAM_GRAD], p->tensor[FWA_PARAM_M], p->tensor[FWA_PARAM_V], &options, state));
+    }
+    return FWA_OK;
+}

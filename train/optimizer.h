@@ -1,0 +1,23 @@
+// AdamW over the parameter table: one group a parameter (weight decay, width scaling). Not collective.
+#ifndef FWA_TRAIN_OPTIMIZER_H
+#define FWA_TRAIN_OPTIMIZER_H
+
+#include "io/config.h"
+#include "layers/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FWA_BASE_WIDTH 1024.0 // width scaling is relative to this d_model (rules.md §4)
+
+// Adds the squares of every gradient to state->grad_square, in the order of the table.
+FWA_MUST_CHECK fwa_status fwa_optimizer_norm(const fwa_model *model, fwa_backend *backend, fwa_step_state *state);
+// Updates masters, moments and values from the gradients, as *state (device memory) says.
+FWA_MUST_CHECK fwa_status fwa_optimizer_update(const fwa_model *model, fwa_backend *backend, const fwa_config *config,
+                                               const fwa_step_state *state);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

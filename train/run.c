@@ -1,0 +1,268 @@
+// The run folder and resuming.
+#include "train/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/version.h"
+#include "io/checkpoint.h"
+#include "io/files.h"
+#include "io/shards.h"
+#include "train/weights.h"
+
+// What rank 0 decides for all.
+typedef struct decision {
+    char resume[2048];
+    int64_t finished;
+} decision;
+
+static void join(char *out, size_t size, const char *folder, const char *name) {
+    snprintf(out, size, "%s/%s", folder, name);
+}
+
+// Steps written in FINISHED; -1 if there is none.
+static int64_t finished_steps(const char *path) {
+    char file[1100], *text = NULL;
+    join(file, sizeof file, path, "FINISHED");
+    if (!fwa_path_exists(file) || fwa_read_text(file, &text) != FWA_OK) return -1;
+    int64_t steps = strtoll(text, NULL, 10);
+    free(text);
+    return steps;
+}
+
+fwa_status fwa_run_find_checkpoint(const char *run_or_checkpoint, char path[2048]) {
+    char file[2048];
+    join(file, sizeof file, run_or_checkpoint, "manifest.json");
+    if (fwa_path_exists(file)) {
+        snprintf(path, 2048, "%s", run_or_checkpoint);
+        return FWA_OK;
+    }
+    char *newest = NULL;
+    FWA_CHECK(fwa_path_exists(run_or_checkpoint), FWA_CONFIG,
+              "%s: no such run folder or checkpoint; expected a run folder, or RUN/checkpoints/step_NNNNNNNN",
+              run_or_checkpoint);
+    FWA_TRY(fwa_checkpoint_newest(run_or_checkpoint, &newest));
+    FWA_CHECK(newest, FWA_CONFIG, "%s: holds no checkpoint (no manifest.json, no sound folder checkpoints/step_*)",
+              run_or_checkpoint);
+    snprintf(path, 2048, "%s", newest);
+    free(newest);
+    return FWA_OK;
+}
+
+static fwa_status decide_none(const fwa_run *run) {
+    char folder[1100];
+    char *newest = NULL;
+    join(folder, sizeof folder, run->path, "checkpoints");
+    bool used = finished_steps(run->path) >= 0;
+    if (fwa_path_exists(folder)) FWA_TRY(fwa_checkpoint_newest(run->path, &newest));
+    used = used || newest;
+    free(newest);
+    FWA_CHECK(!used, FWA_CONFIG,
+              "run folder %s already holds a run; continue it with --resume auto, or choose another run.name",
+              run->path);
+    return FWA_OK;
+}
+
+static fwa_status decide_auto(const fwa_run *run, decision *out) {
+    char *newest = NULL;
+    int64_t steps = finished_steps(run->path);
+    if (steps >= run->config->train.steps) {
+        out->finished = 1;
+        return FWA_OK;
+    }
+    if (fwa_path_exists(run->path)) FWA_TRY(fwa_checkpoint_newest(run->path, &newest));
+    if (newest)
+        snprintf(out->resume, sizeof out->resume, "%s", newest);
+    else
+        fwa_log_info("resume auto: no checkpoint in %s, starting fresh", run->path);
+    free(newest);
+    return FWA_OK;
+}
+
+static fwa_status decide(const fwa_run *run, const char *resume, decision *out) {
+    if (run->world->rank != 0) return FWA_OK;
+    if (strcmp(resume, "none") == 0) return decide_none(run);
+    if (strcmp(resume, "auto") == 0) return decide_auto(run, out);
+    return fwa_run_find_checkpoint(resume, out->resume);
+}
+
+static char *command_line(int argc, char **argv) {
+    size_t size = 8;
+    for (int i = 0; i < argc; i++) size += strlen(argv[i]) + 1;
+    char *text = malloc(size);
+    if (!text) return NULL;
+    size_t used = (size_t)snprintf(text, size, "fwa");
+    for (int i = 0; i < argc; i++) used += (size_t)snprintf(text + used, size - used, " %s", argv[i]);
+    return text;
+}
+
+fwa_status fwa_run_create(fwa_run **out, fwa_world *world, fwa_config *config, const char *resume, int argc,
+                          char **argv) {
+    fwa_status status = FWA_OK;
+    decision decided;
+    memset(&decided, 0, sizeof decided);
+    fwa_run *run = calloc(1, sizeof *run);
+    FWA_CHECK(run, FWA_MEMORY, "run: out of memory");
+    run->world = world;
+    run->config = config;
+    run->command = command_line(argc, argv);
+    FWA_CHECK_GOTO(run->command, FWA_MEMORY, fail, "run: out of memory for the command line");
+    join(run->path, sizeof run->path, config->run.dir, config->run.name);
+    FWA_TRY_GOTO(fwa_world_agree(world, decide(run, resume, &decided)), fail);
+    FWA_TRY_GOTO(world->all->broadcast(world->all, NULL, &decided, sizeof decided, FWA_U8, 0), fail);
+    memcpy(run->resume, decided.resume, sizeof run->resume);
+    run->finished = decided.finished != 0;
+    *out = run;
+    return FWA_OK;
+fail:
+    fwa_run_destroy(run);
+    return status;
+}
+
+void fwa_run_destroy(fwa_run *run) {
+    if (!run) return;
+    fwa_metrics_close(run->metrics);
+    free(run->command);
+    free(run);
+}
+
+static fwa_status check_same_run(const fwa_run *run, const fwa_trainer *trainer, const fwa_checkpoint_state *state) {
+    fwa_config *old_config = NULL;
+    char *lines = NULL;
+    fwa_status status = FWA_OK;
+    FWA_TRY(fwa_config_parse(&old_config, state->config, run->resume));
+    FWA_TRY_GOTO(fwa_config_compare(old_config, run->config, &lines), done);
+    FWA_CHECK_GOTO(
+        !lines[0], FWA_CONFIG, done,
+        "cannot resume from %s: the configuration differs in what defines the run:\n%sset these back, or start "
+        "another run (run.name) from its weights with --init-from",
+        run->resume, lines);
+    FWA_CHECK_GOTO(state->data_fingerprint == trainer->source->fingerprint, FWA_CONFIG, done,
+                   "cannot resume from %s: the training data is not what it was trained on (fingerprint %016llx, now "
+                   "%016llx); point data.train to the same shards",
+                   run->resume, (unsigned long long)state->data_fingerprint,
+                   (unsigned long long)trainer->source->fingerprint);
+done:
+    free(lines);
+    fwa_config_destroy(old_config);
+    return status;
+}
+
+static fwa_status restore(fwa_run *run, fwa_trainer *trainer) {
+    fwa_checkpoint *checkpoint = NULL;
+    fwa_backend *backend = trainer->backend;
+    fwa_status status = FWA_OK;
+    FWA_TRY(fwa_checkpoint_open(&checkpoint, run->resume));
+    const fwa_checkpoint_state *saved = fwa_checkpoint_get_state(checkpoint);
+    fwa_step_state state;
+    memset(&state, 0, sizeof state);
+    FWA_TRY_GOTO(check_same_run(run, trainer, saved), done);
+    FWA_TRY_GOTO(fwa_weights_read(trainer->model, backend, checkpoint, true), done);
+    state.accepted = saved->accepted;
+    state.skipped = saved->skipped;
+    state.skipped_in_a_row = saved->skipped_in_a_row;
+    state.norm_mean = saved->norm_mean;
+    FWA_TRY_GOTO(backend->upload(backend, backend->stream, trainer->state, &state, sizeof state), done);
+    FWA_TRY_GOTO(backend->stream_synchronize(backend, backend->stream), done);
+    trainer->step = saved->step;
+    trainer->tokens_read = saved->tokens;
+    trainer->best_val_loss = saved->best_val_loss;
+done:
+    fwa_checkpoint_close(checkpoint);
+    return status;
+}
+
+static fwa_status open_folder(fwa_run *run, const fwa_trainer *trainer) {
+    char path[1100];
+    if (run->world->rank != 0) return FWA_OK;
+    FWA_TRY(fwa_make_folders(run->path));
+    join(path, sizeof path, run->path, "log.txt");
+    FWA_TRY(fwa_log_open_file(path));
+    char *text = fwa_config_text(run->config);
+    FWA_CHECK(text, FWA_MEMORY, "configuration: out of memory");
+    join(path, sizeof path, run->path, "config.yaml");
+    fwa_status status = fwa_write_text(path, text);
+    free(text);
+    FWA_TRY(status);
+    join(path, sizeof path, run->path, "metrics.jsonl");
+    FWA_TRY(fwa_metrics_open(&run->metrics, path, run->resume[0] ? trainer->step : -1));
+    if (run->resume[0]) fwa_log_info("resumed from %s at step %lld", run->resume, (long long)trainer->step);
+    return FWA_OK;
+}
+
+fwa_status fwa_run_open(fwa_run *run, fwa_trainer *trainer) {
+    FWA_TRY(fwa_world_agree(run->world, run->resume[0] ? restore(run, trainer) : FWA_OK));
+    return fwa_world_agree(run->world, open_folder(run, trainer));
+}
+
+static fwa_status write_checkpoint(fwa_checkpoint_writer *writer, fwa_trainer *trainer,
+                                   const fwa_checkpoint_state *state) {
+    fwa_weights weights;
+    fwa_status status = FWA_OK;
+    FWA_TRY_GOTO(fwa_weights_view(&weights, trainer->model, trainer->backend, FWA_PART_COUNT), done);
+    FWA_TRY_GOTO(fwa_weights_fetch(&weights, trainer->model), done);
+    FWA_TRY_GOTO(fwa_checkpoint_write_shard(writer, (const fwa_named_tensor *const *)weights.named, weights.count),
+                 done);
+    FWA_TRY_GOTO(fwa_checkpoint_publish(writer, 1, state), done);
+done:
+    fwa_weights_release(&weights);
+    return status;
+}
+
+// Without optimizer sharding rank 0 holds everything and writes alone.
+static fwa_status save(fwa_run *run, fwa_trainer *trainer, const fwa_step_state *state) {
+    const fwa_config *config = run->config;
+    fwa_checkpoint_writer *writer = NULL;
+    fwa_status status = FWA_OK;
+    if (run->world->rank != 0) return FWA_OK;
+    char *text = fwa_config_text(config);
+    FWA_CHECK(text, FWA_MEMORY, "checkpoint: out of memory for the configuration");
+    fwa_checkpoint_state out = {.step = trainer->step,
+                                .tokens = trainer->tokens_read,
+                                .accepted = state->accepted,
+                                .skipped = state->skipped,
+                                .skipped_in_a_row = state->skipped_in_a_row,
+                                .norm_mean = state->norm_mean,
+                                .seed = config->run.seed,
+                                .epoch = trainer->step * config->train.global_batch /
+                                         trainer->source->sequences[FWA_SPLIT_TRAIN],
+                                .data_fingerprint = trainer->source->fingerprint,
+                                .config_hash = fwa_config_hash(config),
+                                .best_val_loss = trainer->best_val_loss,
+                                .config = text,
+                                .version = fwa_version_text(),
+                                .command = run->command};
+    int64_t bytes = (int64_t)(3 * fwa_params_bytes(&trainer->model->params, FWA_PARAM_MASTER));
+    FWA_TRY_GOTO(fwa_checkpoint_begin(&writer, run->path, trainer->step, 0, bytes), done);
+    FWA_TRY_GOTO(write_checkpoint(writer, trainer, &out), done);
+    FWA_TRY_GOTO(fwa_checkpoint_prune(run->path, config->checkpoint.keep_last, config->checkpoint.keep_every), done);
+done:
+    fwa_checkpoint_end(writer);
+    free(text);
+    return status;
+}
+
+fwa_status fwa_run_save(fwa_run *run, fwa_trainer *trainer) {
+    fwa_backend *backend = trainer->backend;
+    fwa_step_state state;
+    FWA_TRY(backend->download(backend, backend->stream, &state, trainer->state, sizeof state));
+    FWA_TRY(backend->stream_synchronize(backend, backend->stream));
+    FWA_TRY(fwa_world_agree(run->world, save(run, trainer, &state)));
+    if (run->world->rank == 0) fwa_log_info("saved checkpoint at step %lld", (long long)trainer->step);
+    return FWA_OK;
+}
+
+static fwa_status write_finished(const fwa_run *run, const fwa_trainer *trainer) {
+    char path[1100], text[32];
+    if (run->world->rank != 0) return FWA_OK;
+    join(path, sizeof path, run->path, "FINISHED");
+    snprintf(text, sizeof text, "%lld\n", (long long)trainer->step);
+    return fwa_write_text(path, text);
+}
+
+fwa_status fwa_run_finish(fwa_run *run, const fwa_trainer *trainer) {
+    return fwa_world_agree(run->world, write_finished(run, trainer));
+}

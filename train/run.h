@@ -1,0 +1,45 @@
+// The run folder run.dir/run.name (docs/architecture.md) and what resuming means.
+//
+//   config.yaml (resolved)  metrics.jsonl  log.txt  checkpoints/  FINISHED (number of steps)
+//
+// Rank 0 touches the folder; every rank reads checkpoints. All functions are Collective.
+#ifndef FWA_TRAIN_RUN_H
+#define FWA_TRAIN_RUN_H
+
+#include "io/metrics.h"
+#include "train/trainer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fwa_run {
+    fwa_world *world;     // borrowed
+    fwa_config *config;   // borrowed
+    char path[1024];      // run.dir/run.name
+    char resume[2048];    // checkpoint to start from; "" none
+    bool finished;        // nothing left to do
+    char *command;        // command line, for checkpoints; owned
+    fwa_metrics *metrics; // rank 0
+} fwa_run;
+
+// Looks at the folder and decides, on rank 0 for all: `resume` is "none" (refuses a folder with checkpoints), "auto"
+// (newest sound checkpoint, or a fresh start that says so) or a checkpoint's path. Creates nothing yet.
+FWA_MUST_CHECK fwa_status fwa_run_create(fwa_run **out, fwa_world *world, fwa_config *config, const char *resume,
+                                         int argc, char **argv);
+// Restores the trainer from run->resume if there is one (refusing a configuration that differs in what defines the run,
+// or other data), then creates the folder, config.yaml, log.txt and metrics.jsonl cut back to the resumed step.
+FWA_MUST_CHECK fwa_status fwa_run_open(fwa_run *run, fwa_trainer *trainer);
+// Saves a checkpoint of the trainer and prunes old ones.
+FWA_MUST_CHECK fwa_status fwa_run_save(fwa_run *run, fwa_trainer *trainer);
+// Writes FINISHED.
+FWA_MUST_CHECK fwa_status fwa_run_finish(fwa_run *run, const fwa_trainer *trainer);
+void fwa_run_destroy(fwa_run *run);
+
+// Not collective. A run folder's newest sound checkpoint, or the checkpoint itself, into path; FWA_CONFIG if neither.
+FWA_MUST_CHECK fwa_status fwa_run_find_checkpoint(const char *run_or_checkpoint, char path[2048]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,188 @@
+// From a configuration to the objects of a run.
+#include "train/setup.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "kernels/registry.h"
+
+static void mixer_key(char *key, size_t size, const fwa_mixer_config *mixer, const char *field) {
+    snprintf(key, size, "model.mixer.%s.%s", mixer->name, field);
+}
+
+// Lists the rules for a message.
+static void rule_names(char *text, size_t size) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < fwa_rule_count() && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", fwa_rule_at(i)->name);
+}
+
+typedef struct rule_option {
+    const char *field;
+    unsigned switch_bit; // what the rule must understand
+} rule_option;
+
+static const rule_option rule_options[] = {
+    {"shift", FWA_SWITCH_SHIFT},
+    {"read", FWA_SWITCH_READ},
+    {"step", FWA_SWITCH_STEP},
+    {"eps", FWA_SWITCH_STEP},
+    {"eta_max", FWA_SWITCH_STEP},
+    {"ridge", FWA_SWITCH_RIDGE},
+    {"eps_gamma", FWA_SWITCH_RIDGE},
+    {"detach_scale", FWA_SWITCH_RIDGE},
+    {"lambda_init", FWA_SWITCH_RIDGE},
+    {"window", FWA_SWITCH_WINDOW},
+    {"normalized_read", FWA_SWITCH_NORMALIZED_READ},
+    {"phi", FWA_SWITCH_PHI},
+    {"qk_norm", FWA_SWITCH_QK_NORM},
+    {"conv", FWA_SWITCH_CONV},
+    {"gate", FWA_SWITCH_GATE},
+};
+
+// Options that were written down although the rule does not have them are mistakes, not ornaments.
+static void check_options(fwa_config *config, const fwa_mixer_config *mixer, const fwa_rule *rule) {
+    char key[128], known[512] = "";
+    size_t used = 0, count = sizeof rule_options / sizeof *rule_options;
+    for (size_t i = 0; i < count && used < sizeof known; i++)
+        if (rule->switches & rule_options[i].switch_bit)
+            used +=
+                (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", rule_options[i].field);
+    for (size_t i = 0; i < count; i++) {
+        mixer_key(key, sizeof key, mixer, rule_options[i].field);
+        if (!(rule->switches & rule_options[i].switch_bit) && fwa_config_changed(config, key))
+            fwa_config_problem(config, key, "rule %s has no such option; it has: %s", rule->name, known);
+    }
+}
+
+static void fill_mixer(fwa_mixer_spec *spec, const fwa_mixer_config *mixer, const fwa_rule *rule) {
+    memset(spec, 0, sizeof *spec);
+    snprintf(spec->name, sizeof spec->name, "%s", mixer->name);
+    fwa_mixer_options options = fwa_mixer_options_default(rule);
+    options.shift = (fwa_shift)mixer->shift;
+    options.read = (fwa_read)mixer->read;
+    options.step = (fwa_step_kind)mixer->step;
+    options.ridge = (fwa_ridge)mixer->ridge;
+    if (mixer->detach_scale) options.detach_scale = mixer->detach_scale == 2;
+    options.normalized_read = mixer->normalized_read;
+    if (mixer->window) options.window = mixer->window;
+    options.chunk = mixer->chunk;
+    options.eps = mixer->eps;
+    options.eps_gamma = mixer->eps_gamma;
+    options.eta_max = mixer->eta_max;
+    spec->rule = rule;
+    spec->options = options;
+    bool features = (rule->switches & FWA_SWITCH_CONV) != 0;
+    spec->qk_norm = rule->switches & FWA_SWITCH_QK_NORM ? (fwa_norm)mixer->qk_norm : FWA_NORM_NONE;
+    spec->v_norm = features ? (fwa_norm)mixer->v_norm : FWA_NORM_NONE;
+    spec->phi = rule->switches & FWA_SWITCH_PHI ? (fwa_phi)mixer->phi : FWA_PHI_IDENTITY;
+    spec->conv = features ? mixer->conv : 0;
+    spec->gate = (rule->switches & FWA_SWITCH_GATE) && mixer->gate;
+    spec->beta_init = mixer->beta_init;
+    spec->lambda_init = mixer->lambda_init;
+}
+
+static void setup_mixer(fwa_mixer_spec *spec, fwa_config *config, const fwa_mixer_config *mixer) {
+    char key[128], names[256];
+    const fwa_rule *rule = fwa_rule_find(mixer->rule);
+    mixer_key(key, sizeof key, mixer, "rule");
+    if (!rule) {
+        rule_names(names, sizeof names);
+        fwa_config_problem(config, key, "'%s' is not a rule; known rules: %s", mixer->rule, names);
+        return;
+    }
+    check_options(config, mixer, rule);
+    fill_mixer(spec, mixer, rule);
+    if ((rule->switches & FWA_SWITCH_ROTARY) && config->model.head_dim % 2)
+        fwa_config_problem(config, "model.head_dim",
+                           "%lld is odd, but rule %s rotates pairs of channels; choose an even size",
+                           (long long)config->model.head_dim, rule->name);
+    if (mixer->normalized_read && mixer->phi != FWA_PHI_ELU1 && mixer->phi != FWA_PHI_RELU) {
+        mixer_key(key, sizeof key, mixer, "normalized_read");
+        fwa_config_problem(config, key, "needs features >= 0: set phi to elu1 or relu");
+    }
+}
+
+fwa_status fwa_setup_model(fwa_model_spec *spec, fwa_config *config, int64_t vocab) {
+    memset(spec, 0, sizeof *spec);
+    spec->L = config->model.layers;
+    spec->D = config->model.d_model;
+    spec->H = config->model.heads;
+    spec->K = config->model.head_dim;
+    spec->F = config->model.ffn;
+    spec->N = config->model.vocab_size;
+    spec->vocab = vocab;
+    spec->logit_scale = config->model.logit_scale < 0 ? 1024.0 / (double)spec->D : config->model.logit_scale;
+    spec->mixer_count = config->model.mixer_count;
+    if (spec->vocab > spec->N)
+        fwa_config_problem(config, "model.vocab_size", "%lld is smaller than the %lld ids of the task",
+                           (long long)spec->N, (long long)spec->vocab);
+    if (spec->L > FWA_MAX_LAYERS)
+        fwa_config_problem(config, "model.layers", "%lld is more than the %d that are supported", (long long)spec->L,
+                           FWA_MAX_LAYERS);
+    for (int i = 0; i < spec->mixer_count; i++) setup_mixer(&spec->mixer[i], config, &config->model.mixer[i]);
+    for (int l = 0; l < spec->L && l < FWA_MAX_LAYERS; l++) {
+        const char *name = config->model.mixers[l % config->model.mixers_count];
+        for (int i = 0; i < spec->mixer_count; i++)
+            if (strcmp(name, config->model.mixer[i].name) == 0) spec->layer_mixer[l] = i;
+    }
+    return fwa_config_finish(config);
+}
+
+fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *world) {
+    int64_t ranks = world->size, sp = config->parallel.sp, G = config->train.global_batch,
+            m = config->train.micro_batch;
+    if (sp != 1)
+        fwa_config_problem(config, "parallel.sp", "%lld: this build cuts no sequences; set it to 1", (long long)sp);
+    if (config->parallel.zero != 0)
+        fwa_config_problem(config, "parallel.zero", "%lld: this build shards no optimizer state; set it to 0",
+                           (long long)config->parallel.zero);
+    if (config->data.reset_documents)
+        fwa_config_problem(config, "data.reset_documents",
+                           "true: this build does not reset states at documents; set it to false");
+    if (G % (ranks * m))
+        fwa_config_problem(
+            config, "train.global_batch",
+            "%lld sequences do not divide into micro-batches of %lld on %lld ranks (%lld a round); choose a "
+            "multiple, or another train.micro_batch",
+            (long long)G, (long long)m, (long long)ranks, (long long)(ranks * m));
+    return fwa_config_finish(config);
+}
+
+static const char *const precision_names[] = {"f32", "bf16", "f64"};
+static const fwa_dtype precision_types[] = {FWA_F32, FWA_BF16, FWA_F64};
+
+fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_world *world, bool plan_only) {
+    fwa_backend_kind kind = FWA_BACKEND_CPU;
+    fwa_dtype precision = precision_types[config->train.precision];
+    if (config->run.backend == FWA_CHOOSE_CUDA) kind = FWA_BACKEND_CUDA;
+    if (config->run.backend == FWA_CHOOSE_AUTO && fwa_backend_built(FWA_BACKEND_CUDA) &&
+        fwa_backend_device_count(FWA_BACKEND_CUDA) > 0)
+        kind = FWA_BACKEND_CUDA;
+    if (plan_only) {
+        FWA_TRY(fwa_backend_create(out, FWA_BACKEND_CPU, precision == FWA_F64 ? FWA_F64 : FWA_F32, 0, 1));
+        (*out)->compute = precision;
+        return FWA_OK;
+    }
+    if (kind == FWA_BACKEND_CPU && precision == FWA_BF16) {
+        fwa_config_problem(config, "train.precision",
+                           "bf16 needs the cuda backend, and this run is on the cpu%s; on a cpu use "
+                           "train.precision=f32",
+                           config->run.backend == FWA_CHOOSE_AUTO ? " (no usable GPU was found)" : "");
+        return fwa_config_finish(config);
+    }
+    FWA_TRY(fwa_backend_create(out, kind, precision, kind == FWA_BACKEND_CUDA ? world->node_rank : 0,
+                               (int)config->run.threads));
+    fwa_status status = fwa_backend_complete(*out);
+    if (status != FWA_OK) {
+        (*out)->destroy(*out);
+        *out = NULL;
+        return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    }
+    if (world->rank == 0)
+        fwa_log_info("backend %s, precision %s, %d thread%s a rank", (*out)->name,
+                     precision_names[config->train.precision], (*out)->threads, (*out)->threads == 1 ? "" : "s");
+    return FWA_OK;
+}

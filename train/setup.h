@@ -1,0 +1,29 @@
+// From a configuration to the objects of a run: backend, model, and the checks that need rules, ranks or devices.
+#ifndef FWA_TRAIN_SETUP_H
+#define FWA_TRAIN_SETUP_H
+
+#include "dist/world.h"
+#include "io/config.h"
+#include "layers/model.h"
+#include "train/tasks/task.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Not collective. Fills *spec; unknown rules, options a rule does not have and sizes that do not fit are added to the
+// configuration's problems. `vocab`: ids the task uses.
+FWA_MUST_CHECK fwa_status fwa_setup_model(fwa_model_spec *spec, fwa_config *config, int64_t vocab);
+
+// Not collective. Adds problems of layout: batch sizes against ranks, sp, zero.
+FWA_MUST_CHECK fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *world);
+
+// Not collective. The backend of run.backend and train.precision for this rank. `plan_only`: nothing will run, so that
+// a plan for another machine's types can be made; only sizes may be asked of such a backend.
+FWA_MUST_CHECK fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_world *world,
+                                            bool plan_only);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,100 @@
+// The table a run starts with.
+#include "train/startup.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "train/flops.h"
+#include "train/progress.h"
+
+fwa_memory_plan fwa_startup_memory(const fwa_trainer *t) {
+    const fwa_params *params = &t->model->params;
+    fwa_memory_plan plan;
+    plan.parameters = fwa_params_bytes(params, FWA_PARAM_MASTER) + fwa_params_bytes(params, FWA_PARAM_VALUE);
+    plan.gradients = fwa_params_bytes(params, FWA_PARAM_GRAD);
+    plan.optimizer = fwa_params_bytes(params, FWA_PARAM_M) + fwa_params_bytes(params, FWA_PARAM_V);
+    plan.activations = fwa_arena_bytes(t->acts->kept) + fwa_arena_bytes(t->eval->kept);
+    plan.scratch = fwa_arena_bytes(t->acts->scratch) + fwa_arena_bytes(t->eval->scratch);
+    plan.total = plan.parameters + plan.gradients + plan.optimizer + plan.activations + plan.scratch;
+    return plan;
+}
+
+double fwa_startup_flops(const fwa_trainer *t) {
+    const fwa_model_spec *spec = &t->model->spec;
+    fwa_flops_model model = {.parameters = fwa_params_count(&t->model->params) - spec->N * spec->D,
+                             .D = spec->D,
+                             .N = spec->N,
+                             .mixer_forward = 0.0};
+    for (int l = 0; l < spec->L; l++) {
+        const fwa_mixer_spec *mixer = &spec->mixer[spec->layer_mixer[l]];
+        fwa_flops_mixer sizes = {.core = mixer->rule->core,
+                                 .T = t->acts->ctx.T,
+                                 .Hq = spec->H,
+                                 .H = spec->H,
+                                 .K = spec->K,
+                                 .V = spec->K,
+                                 .C = mixer->options.chunk,
+                                 .B = mixer->options.window};
+        model.mixer_forward += fwa_flops_mixer_forward(&sizes);
+    }
+    return fwa_flops_token(&model);
+}
+
+static void log_mixers(const fwa_model_spec *spec) {
+    for (int i = 0; i < spec->mixer_count; i++) {
+        const fwa_mixer_spec *mixer = &spec->mixer[i];
+        int layers = 0;
+        for (int l = 0; l < spec->L; l++) layers += spec->layer_mixer[l] == i;
+        if (layers == 0) continue;
+        fwa_log_info("  mixer       %s: rule %s (%s), %d of %lld layers, window %lld, chunk %lld", mixer->name,
+                     mixer->rule->name, mixer->rule->title, layers, (long long)spec->L,
+                     (long long)mixer->options.window, (long long)mixer->options.chunk);
+    }
+}
+
+static void log_memory(const fwa_trainer *t) {
+    fwa_memory_plan plan = fwa_startup_memory(t);
+    char a[32], b[32], c[32], d[32], e[32], f[32];
+    fwa_log_info("  memory      %s a rank: parameters %s, gradients %s, optimizer %s, activations %s, scratch %s",
+                 fwa_text_bytes((int64_t)plan.total, a), fwa_text_bytes((int64_t)plan.parameters, b),
+                 fwa_text_bytes((int64_t)plan.gradients, c), fwa_text_bytes((int64_t)plan.optimizer, d),
+                 fwa_text_bytes((int64_t)plan.activations, e), fwa_text_bytes((int64_t)plan.scratch, f));
+}
+
+static void log_data(const fwa_trainer *t) {
+    char a[32], b[32];
+    const fwa_config *config = t->config;
+    int64_t needed = config->train.steps * config->train.global_batch;
+    if (!t->source || t->source->sequences[FWA_SPLIT_TRAIN] == INT64_MAX) {
+        fwa_log_info("  data        %s", t->source ? t->source->name : config->data.train);
+        return;
+    }
+    fwa_log_info("  data        %s: %s training sequences, %s of validation; %.2f epochs", t->source->name,
+                 fwa_text_count(t->source->sequences[FWA_SPLIT_TRAIN], a),
+                 fwa_text_count(t->source->sequences[FWA_SPLIT_VAL], b),
+                 (double)needed / (double)t->source->sequences[FWA_SPLIT_TRAIN]);
+}
+
+void fwa_startup_log(const fwa_trainer *t, const char *run_path) {
+    const fwa_model_spec *spec = &t->model->spec;
+    const fwa_config *config = t->config;
+    char a[32], b[32];
+    fwa_log_info("fwa %s%s", config->run.name, run_path ? "" : " (dry run: nothing is trained or written)");
+    fwa_log_info("  model       %lld layers, width %lld, %lld heads of %lld, ffn %lld, vocabulary %lld of %lld",
+                 (long long)spec->L, (long long)spec->D, (long long)spec->H, (long long)spec->K, (long long)spec->F,
+                 (long long)spec->vocab, (long long)spec->N);
+    log_mixers(spec);
+    fwa_log_info("  parameters  %s (%.3g FLOP a token)", fwa_text_count(fwa_params_count(&t->model->params), a),
+                 fwa_startup_flops(t));
+    log_memory(t);
+    fwa_log_info("  layout      %d rank%s: %d data x %d sequence; %lld x %lld sequences of %lld tokens a rank and step",
+                 t->world->size, t->world->size == 1 ? "" : "s", t->world->dp_size, t->world->sp_size,
+                 (long long)t->accumulation, (long long)config->train.micro_batch, (long long)t->acts->ctx.T);
+    fwa_log_info("  batch       %s sequences, %s tokens a step, %lld steps",
+                 fwa_text_count(config->train.global_batch, a),
+                 fwa_text_count(config->train.global_batch * t->acts->ctx.T, b), (long long)config->train.steps);
+    log_data(t);
+    if (run_path) fwa_log_info("  run folder  %s", run_path);
+}

@@ -1,0 +1,119 @@
+// Building a trainer, and validation.
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/setup.h"
+
+static fwa_status create_buckets(fwa_trainer *t) {
+    fwa_params *params = &t->model->params;
+    fwa_tensor *tensors = calloc((size_t)params->buckets, sizeof *tensors);
+    FWA_CHECK(tensors, FWA_MEMORY, "gradient buckets: out of memory");
+    for (int i = 0; i < params->buckets; i++) tensors[i] = fwa_params_bucket(params, i);
+    fwa_status status = fwa_buckets_create(&t->buckets, t->world->dp, tensors, params->buckets);
+    free(tensors);
+    return status;
+}
+
+static fwa_status allocate(fwa_trainer *t) {
+    fwa_backend *backend = t->backend;
+    const fwa_config *config = t->config;
+    size_t count = (size_t)(config->train.micro_batch * t->source->T);
+    FWA_TRY(fwa_model_commit(t->model, backend, (uint64_t)config->run.seed));
+    FWA_TRY(fwa_activations_commit(t->acts));
+    FWA_TRY(fwa_activations_commit(t->eval));
+    FWA_TRY(create_buckets(t));
+    FWA_TRY(backend->alloc(backend, (void **)&t->state, sizeof *t->state));
+    FWA_TRY(backend->alloc(backend, (void **)&t->eval_state, sizeof *t->eval_state));
+    FWA_TRY(backend->fill(backend, backend->stream, t->state, 0, sizeof *t->state));
+    t->tokens = malloc(count * sizeof *t->tokens);
+    t->targets = malloc(count * sizeof *t->targets);
+    FWA_CHECK(t->tokens && t->targets, FWA_MEMORY, "batch: out of memory for %zu tokens", count);
+    return FWA_OK;
+}
+
+static fwa_status build(fwa_trainer *t, bool plan_only) {
+    fwa_config *config = t->config;
+    fwa_model_spec spec;
+    FWA_TRY(fwa_setup_layout(config, t->world));
+    bool lm = config->task.name == FWA_TASK_LM; // needs files; its sizes are known without them
+    if (!t->source && (!plan_only || !lm)) FWA_TRY(fwa_source_create(&t->source, config));
+    int64_t vocab = t->source ? t->source->vocab : fwa_min(config->model.vocab_size, FWA_LM_VOCAB);
+    int64_t T = t->source ? t->source->T : config->train.seq_len > 0 ? config->train.seq_len : FWA_LM_LENGTH;
+    FWA_TRY(fwa_setup_model(&spec, config, vocab));
+    FWA_TRY(fwa_setup_backend(&t->backend, config, t->world, plan_only));
+    FWA_TRY(fwa_model_create(&t->model, &spec, t->backend, true));
+    int64_t m = config->train.micro_batch;
+    FWA_TRY(fwa_activations_create(&t->acts, t->model, t->backend, m, T, true, NULL));
+    FWA_TRY(fwa_activations_create(&t->eval, t->model, t->backend, m, T, false, NULL));
+    t->accumulation = config->train.global_batch / (m * t->world->dp_size);
+    return plan_only ? FWA_OK : allocate(t);
+}
+
+fwa_status fwa_trainer_create(fwa_trainer **out, fwa_world *world, fwa_config *config, fwa_source *source,
+                              bool plan_only) {
+    fwa_trainer *t = calloc(1, sizeof *t);
+    if (!t && source) source->destroy(source);
+    FWA_CHECK(t, FWA_MEMORY, "trainer: out of memory");
+    t->source = source;
+    t->world = world;
+    t->config = config;
+    t->best_val_loss = NAN;
+    fwa_status status = fwa_world_agree(world, build(t, plan_only));
+    if (status != FWA_OK) {
+        fwa_trainer_destroy(t);
+        return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    }
+    *out = t;
+    return FWA_OK;
+}
+
+void fwa_trainer_destroy(fwa_trainer *t) {
+    if (!t) return;
+    fwa_buckets_destroy(t->buckets);
+    fwa_activations_destroy(t->acts);
+    fwa_activations_destroy(t->eval);
+    fwa_model_destroy(t->model);
+    if (t->state) t->backend->free(t->backend, t->state);
+    if (t->eval_state) t->backend->free(t->backend, t->eval_state);
+    if (t->source) t->source->destroy(t->source);
+    if (t->backend) t->backend->destroy(t->backend);
+    free(t->tokens);
+    free(t->targets);
+    free(t);
+}
+
+// Fills up a batch that has fewer than m sequences left with sequences without loss.
+static fwa_status load_validation(fwa_trainer *t, int64_t first, int64_t count) {
+    int64_t m = t->config->train.micro_batch, T = t->source->T;
+    count = count < 0 ? 0 : count;
+    if (count > 0) FWA_TRY(t->source->fill(t->source, FWA_SPLIT_VAL, first, count, t->tokens, t->targets));
+    for (int64_t i = count * T; i < m * T; i++) {
+        t->tokens[i] = 0;
+        t->targets[i] = FWA_NO_TARGET;
+    }
+    return fwa_model_load(t->eval, t->tokens, t->targets);
+}
+
+fwa_status fwa_trainer_validate(fwa_trainer *t, double *loss) {
+    fwa_backend *backend = t->backend;
+    fwa_world *world = t->world;
+    int64_t m = t->config->train.micro_batch;
+    int64_t wanted = t->config->eval.batches * t->config->train.global_batch;
+    int64_t total = fwa_min(wanted, t->source->sequences[FWA_SPLIT_VAL]);
+    fwa_step_state host;
+    FWA_TRY(backend->fill(backend, backend->stream, t->eval_state, 0, sizeof *t->eval_state));
+    for (int64_t first = 0; first < total; first += m * world->dp_size) {
+        int64_t mine = first + m * world->dp_rank;
+        FWA_TRY(load_validation(t, mine, fwa_min(m, total - mine)));
+        FWA_TRY(fwa_model_evaluate(t->model, t->eval, t->eval_state));
+    }
+    FWA_TRY(world->dp->all_reduce(world->dp, backend->stream, &t->eval_state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM));
+    FWA_TRY(backend->download(backend, backend->stream, &host, t->eval_state, sizeof host));
+    FWA_TRY(backend->stream_synchronize(backend, backend->stream));
+    *loss = host.loss_sum / host.valid;
+    if (isnan(t->best_val_loss) || *loss < t->best_val_loss) t->best_val_loss = *loss;
+    return FWA_OK;
+}
