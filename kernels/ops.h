@@ -1,7 +1,8 @@
 // The operator table: what a backend offers besides the mixing rules (those: rule.h). The list is ops.def.
 //
-// Operators check types and shapes once at entry and return FWA_ERROR naming the argument. Not collective. They allocate
-// nothing, own nothing, and enqueue on `stream`. On the CPU, float and double come from one source (cpu/real.h).
+// Operators check types and shapes once at entry and return FWA_ERROR naming the argument. Not collective. They
+// allocate nothing, own nothing, and enqueue on `stream`. On the CPU, float and double come from one source
+// (cpu/real.h).
 #ifndef FWA_KERNELS_OPS_H
 #define FWA_KERNELS_OPS_H
 
@@ -38,13 +39,13 @@ typedef struct fwa_step_state {
     int64_t accepted;   // updates applied so far, this one included: Adam's bias correction
     int64_t skipped;    // steps skipped so far
     int64_t skipped_in_a_row;
-    double norm_mean;   // running mean of accepted gradient norms over about `guard_window` steps
+    double norm_mean; // running mean of accepted gradient norms over about `guard_window` steps
 } fwa_step_state;
 
 typedef struct fwa_step_options {
-    double clip;            // largest gradient norm; 0: no clipping
-    double spike_factor;    // skip where grad_norm > spike_factor * norm_mean; 0: only non-finite steps are skipped
-    int64_t guard_window;   // the spike test starts after this many accepted updates
+    double clip;          // largest gradient norm; 0: no clipping
+    double spike_factor;  // skip where grad_norm > spike_factor * norm_mean; 0: only non-finite steps are skipped
+    int64_t guard_window; // the spike test starts after this many accepted updates
 } fwa_step_options;
 
 // m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; p -= lr lr_scale (mhat / (sqrt(vhat) + eps) + decay p)
