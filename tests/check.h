@@ -192,6 +192,17 @@ static inline int64_t check_differences(fwa_tensor a, fwa_tensor b) {
     return count;
 }
 
+// Fails if something was written into the foreign elements around the rows of a check_new_strided tensor.
+static inline void check_margins(fwa_tensor t, int64_t left, int64_t right) {
+    int64_t columns = t.shape[t.ndim - 1], rows = columns ? fwa_tensor_count(t) / columns : 0;
+    int64_t size = (int64_t)fwa_dtype_size(t.dtype);
+    for (int64_t r = 0; r < rows; r++) {
+        const unsigned char *row = (const unsigned char *)t.data + check_offset(t, r * columns) * size;
+        for (int64_t i = -left * size; i < 0; i++) assert_int_equal(row[i], 0xFF);
+        for (int64_t i = columns * size; i < (columns + right) * size; i++) assert_int_equal(row[i], 0xFF);
+    }
+}
+
 // sum_i a_i b_i: the random linear functional of an output.
 static inline double check_dot(fwa_tensor a, fwa_tensor b) {
     double sum = 0;
