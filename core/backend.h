@@ -30,6 +30,7 @@ struct fwa_backend {
     fwa_dtype compute; // activations and the weights that products read: f64, f32, bf16
     fwa_dtype master;  // master weights, gradients, moments, statistics, gates: f64 in f64, else f32
     const struct fwa_ops *ops;
+    bool plan_only;     // sizes may be asked, nothing runs: the plan of a precision that this machine may lack
     fwa_stream *stream; // the main stream
     void *impl;
 

@@ -51,7 +51,7 @@ char *fwa_config_text(const fwa_config *config) {
 static const char introduction[] =
     "# Configuration\n"
     "\n"
-    "Every key that a configuration file may hold. This page is printed by `fwa help --configuration` from\n"
+    "Every key that a configuration file may hold. This page is printed by `fwa help configuration` from\n"
     "`io/config_schema.def`; change the schema, not the page.\n"
     "\n"
     "A file is YAML with one mapping a section. `base: PATH`, relative to the file it stands in, names a file whose "

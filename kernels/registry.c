@@ -5,17 +5,13 @@
 #include <string.h>
 
 #include "kernels/backends.h"
+#include "kernels/cpu/mixers_cpu.h"
+#include "kernels/cpu/ops_cpu.h"
 
 #define MARK_CPU      false
 #define MARK_CPU_CUDA true
 
 // Rules and their kernels.
-
-#define FWA_MIXER(name, backends)                                                                                      \
-    extern const fwa_rule fwa_rule_##name;                                                                             \
-    extern const fwa_mixer fwa_mixer_##name##_cpu_f32, fwa_mixer_##name##_cpu_f64;
-#include "kernels/mixers.def"
-#undef FWA_MIXER
 
 #ifdef FWA_WITH_CUDA
 #define CUDA_DECLARE_CPU(name)
@@ -81,7 +77,8 @@ static const fwa_mixer *pick_mixer(const rule_entry *entry, fwa_backend_kind kin
 
 fwa_status fwa_mixer_find(const fwa_backend *backend, const fwa_rule *rule, const fwa_mixer **out) {
     const rule_entry *entry = find_entry(rule->name);
-    const fwa_mixer *mixer = entry ? pick_mixer(entry, backend->kind, backend->compute) : NULL;
+    fwa_dtype precision = backend->plan_only && backend->compute == FWA_BF16 ? FWA_F32 : backend->compute;
+    const fwa_mixer *mixer = entry ? pick_mixer(entry, backend->kind, precision) : NULL;
     FWA_CHECK(mixer, FWA_UNSUPPORTED, "the %s backend has no rule '%s' in %s; `fwa info` lists what it has",
               backend->name, rule->name, fwa_dtype_name(backend->compute));
     *out = mixer;
@@ -89,12 +86,6 @@ fwa_status fwa_mixer_find(const fwa_backend *backend, const fwa_rule *rule, cons
 }
 
 // Operators.
-
-#define FWA_OP(backends, name, parameters, arguments)                                                                  \
-    fwa_status fwa_##name##_cpu_f32 parameters;                                                                        \
-    fwa_status fwa_##name##_cpu_f64 parameters;
-#include "kernels/ops.def"
-#undef FWA_OP
 
 #define FWA_OP(backends, name, parameters, arguments) .name = fwa_##name##_cpu_f32,
 const fwa_ops fwa_ops_cpu_f32 = {
@@ -230,6 +221,13 @@ fwa_status fwa_backend_create(fwa_backend **out, fwa_backend_kind kind, fwa_dtyp
     *out = NULL;
     if (kind == FWA_BACKEND_CUDA) return create_cuda(out, precision, device);
     return create_cpu(out, precision, device, threads);
+}
+
+fwa_status fwa_backend_create_plan(fwa_backend **out, fwa_dtype precision) {
+    FWA_TRY(create_cpu(out, precision == FWA_F64 ? FWA_F64 : FWA_F32, 0, 1));
+    (*out)->compute = precision;
+    (*out)->plan_only = true;
+    return FWA_OK;
 }
 
 int fwa_backend_device_count(fwa_backend_kind kind) {

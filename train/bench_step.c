@@ -58,7 +58,7 @@ static fwa_status time_steps(fwa_trainer *t, int steps, double *seconds, double 
 }
 
 static fwa_status measure(fwa_trainer *t, int steps) {
-    double first, last, guess = log((double)t->source->vocab);
+    double first = NAN, last = NAN, guess = log((double)t->source->vocab);
     double *seconds = malloc((size_t)steps * sizeof *seconds);
     FWA_CHECK(seconds, FWA_MEMORY, "bench: out of memory");
     fwa_status status = FWA_OK;

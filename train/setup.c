@@ -53,33 +53,39 @@ static void check_options(fwa_config *config, const fwa_mixer_config *mixer, con
     for (size_t i = 0; i < count; i++) {
         mixer_key(key, sizeof key, mixer, rule_options[i].field);
         if (!(rule->switches & rule_options[i].switch_bit) && fwa_config_changed(config, key))
-            fwa_config_problem(config, key, "rule %s has no such option; it has: %s", rule->name, known);
+            fwa_config_problem(config, key, "rule %s has no such option; it has: %s", rule->name,
+                               used ? known : "none");
     }
 }
 
 static void fill_mixer(fwa_mixer_spec *spec, const fwa_mixer_config *mixer, const fwa_rule *rule) {
     memset(spec, 0, sizeof *spec);
     snprintf(spec->name, sizeof spec->name, "%s", mixer->name);
+    unsigned has = rule->switches;
     fwa_mixer_options options = fwa_mixer_options_default(rule);
-    options.shift = (fwa_shift)mixer->shift;
-    options.read = (fwa_read)mixer->read;
-    options.step = (fwa_step_kind)mixer->step;
-    options.ridge = (fwa_ridge)mixer->ridge;
-    if (mixer->detach_scale) options.detach_scale = mixer->detach_scale == 2;
-    options.normalized_read = mixer->normalized_read;
-    if (mixer->window) options.window = mixer->window;
     options.chunk = mixer->chunk;
-    options.eps = mixer->eps;
-    options.eps_gamma = mixer->eps_gamma;
-    options.eta_max = mixer->eta_max;
+    if (has & FWA_SWITCH_SHIFT) options.shift = (fwa_shift)mixer->shift;
+    if (has & FWA_SWITCH_READ) options.read = (fwa_read)mixer->read;
+    if (has & FWA_SWITCH_STEP) {
+        options.step = (fwa_step_kind)mixer->step;
+        options.eps = mixer->eps;
+        options.eta_max = mixer->eta_max;
+    }
+    if (has & FWA_SWITCH_RIDGE) {
+        options.ridge = (fwa_ridge)mixer->ridge;
+        options.eps_gamma = mixer->eps_gamma;
+        if (mixer->detach_scale) options.detach_scale = mixer->detach_scale == 2;
+    }
+    if (has & FWA_SWITCH_NORMALIZED_READ) options.normalized_read = mixer->normalized_read;
+    if ((has & FWA_SWITCH_WINDOW) && mixer->window) options.window = mixer->window;
     spec->rule = rule;
     spec->options = options;
-    bool features = (rule->switches & FWA_SWITCH_CONV) != 0;
-    spec->qk_norm = rule->switches & FWA_SWITCH_QK_NORM ? (fwa_norm)mixer->qk_norm : FWA_NORM_NONE;
+    bool features = (has & FWA_SWITCH_CONV) != 0;
+    spec->qk_norm = has & FWA_SWITCH_QK_NORM ? (fwa_norm)mixer->qk_norm : FWA_NORM_NONE;
     spec->v_norm = features ? (fwa_norm)mixer->v_norm : FWA_NORM_NONE;
-    spec->phi = rule->switches & FWA_SWITCH_PHI ? (fwa_phi)mixer->phi : FWA_PHI_IDENTITY;
+    spec->phi = has & FWA_SWITCH_PHI ? (fwa_phi)mixer->phi : FWA_PHI_IDENTITY;
     spec->conv = features ? mixer->conv : 0;
-    spec->gate = (rule->switches & FWA_SWITCH_GATE) && mixer->gate;
+    spec->gate = (has & FWA_SWITCH_GATE) && mixer->gate;
     spec->beta_init = mixer->beta_init;
     spec->lambda_init = mixer->lambda_init;
 }
@@ -161,11 +167,7 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
     if (config->run.backend == FWA_CHOOSE_AUTO && fwa_backend_built(FWA_BACKEND_CUDA) &&
         fwa_backend_device_count(FWA_BACKEND_CUDA) > 0)
         kind = FWA_BACKEND_CUDA;
-    if (plan_only) {
-        FWA_TRY(fwa_backend_create(out, FWA_BACKEND_CPU, precision == FWA_F64 ? FWA_F64 : FWA_F32, 0, 1));
-        (*out)->compute = precision;
-        return FWA_OK;
-    }
+    if (plan_only) return fwa_backend_create_plan(out, precision);
     if (kind == FWA_BACKEND_CPU && precision == FWA_BF16) {
         fwa_config_problem(config, "train.precision",
                            "bf16 needs the cuda backend, and this run is on the cpu%s; on a cpu use "
