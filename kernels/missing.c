@@ -8,18 +8,21 @@ fwa_status fwa_op_missing(const char *backend, fwa_dtype precision, const char *
              fwa_dtype_name(precision));
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-parameter"
+static void ignore(fwa_stream *stream, ...) {
+    (void)stream;
+}
+
 #define FWA_OP(backends, name, parameters, arguments)                                                                  \
     fwa_status fwa_##name##_missing_cuda_f32 parameters {                                                              \
+        ignore arguments;                                                                                              \
         return fwa_op_missing("cuda", FWA_F32, #name);                                                                 \
     }                                                                                                                  \
     fwa_status fwa_##name##_missing_cuda_bf16 parameters {                                                             \
+        ignore arguments;                                                                                              \
         return fwa_op_missing("cuda", FWA_BF16, #name);                                                                \
     }
 #include "kernels/ops.def"
 #undef FWA_OP
-#pragma GCC diagnostic pop
 
 #define FWA_OP(backends, name, parameters, arguments) .name = fwa_##name##_missing_cuda_f32,
 const fwa_ops fwa_ops_missing_cuda_f32 = {

@@ -56,6 +56,7 @@ typedef struct fwa_adamw_options {
 } fwa_adamw_options;
 
 typedef struct fwa_ops {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a name and a list of parameters
 #define FWA_OP(backends, name, parameters, arguments) fwa_status(*name) parameters;
 #include "kernels/ops.def"
 #undef FWA_OP
