@@ -18,10 +18,16 @@ static real largest(const real *l, int64_t n) {
     return m;
 }
 
-// First index whose value is m; 0 where there is none (all NaN).
+// First index whose value is m; 0 where there is none (all NaN). Blocks are searched as vectors.
 static int32_t first_equal(const real *l, int64_t n, real m) {
-    for (int64_t i = 0; i < n; i++)
-        if (l[i] == m) return (int32_t)i;
+    for (int64_t block = 0; block < n; block += BLOCK) {
+        int64_t end = fwa_min(n, block + BLOCK);
+        int found = 0;
+#pragma omp simd reduction(| : found)
+        for (int64_t i = block; i < end; i++) found |= l[i] == m;
+        for (int64_t i = block; found && i < end; i++)
+            if (l[i] == m) return (int32_t)i;
+    }
     return 0;
 }
 

@@ -170,7 +170,7 @@ fwa_status FWA_T(fwa_features_forward_cpu)(fwa_stream *stream, fwa_tensor y, fwa
     FWA_TRY(check_arguments(y, rstd, x, w, halo, reset, options, &conv));
     int64_t H = y.shape[2], K = y.shape[3], T = conv.T, blocks = fwa_ceil_div(T, ROWS);
     real *scales = rstd.data;
-#pragma omp parallel for if (fwa_parallel(2 * conv.B * T * conv.P))
+#pragma omp parallel for if (fwa_parallel(6 * conv.B * T * conv.P))
     for (int64_t block = 0; block < conv.B * blocks; block++) {
         int64_t b = block / blocks, begin = block % blocks * ROWS, end = fwa_min(T, begin + ROWS);
         pre_activation(&conv, b, begin, end, y);
@@ -191,7 +191,7 @@ fwa_status FWA_T(fwa_features_backward_cpu)(fwa_stream *stream, fwa_tensor dx, f
     FWA_EXPECT(dx, FWA_REAL_DTYPE, 3, conv.B, T, conv.P);
     if (conv.W > 0) FWA_EXPECT_DENSE(dw, FWA_REAL_DTYPE, 2, conv.P, conv.W);
     const real *scales = rstd.data;
-#pragma omp parallel if (fwa_parallel(2 * conv.B * T * conv.P))
+#pragma omp parallel if (fwa_parallel(12 * conv.B * T * conv.P))
     {
 #pragma omp for
         for (int64_t block = 0; block < conv.B * blocks; block++) {

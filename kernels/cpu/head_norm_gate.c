@@ -31,7 +31,7 @@ fwa_status FWA_T(fwa_head_norm_gate_forward_cpu)(fwa_stream *stream, fwa_tensor 
     FWA_TRY(check_arguments(o, w, g, rstd, y, &s));
     int64_t V = s.V;
     const real *weight = w.data;
-#pragma omp parallel for if (fwa_parallel(2 * s.R * s.H * V))
+#pragma omp parallel for if (fwa_parallel(4 * s.R * s.H * V))
     for (int64_t row = 0; row < s.R * s.H; row++) {
         int64_t r = row / s.H, h = row % s.H;
         const real *in = (const real *)o.data + row * V;
@@ -100,7 +100,7 @@ fwa_status FWA_T(fwa_head_norm_gate_backward_cpu)(fwa_stream *stream, fwa_tensor
     real *a = d_o.data;
     const real *in = o.data, *scale = rstd.data;
     weight_sum sum = {a, in, scale, V};
-#pragma omp parallel if (fwa_parallel(2 * rows * V))
+#pragma omp parallel if (fwa_parallel(6 * rows * V))
     {
 #pragma omp for
         for (int64_t row = 0; row < rows; row++) {

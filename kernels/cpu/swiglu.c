@@ -10,7 +10,7 @@ fwa_status FWA_T(fwa_swiglu_forward_cpu)(fwa_stream *stream, fwa_tensor y, fwa_t
     int64_t R = y.shape[0], F = y.shape[1];
     FWA_EXPECT(y, FWA_REAL_DTYPE, 2, R, F);
     FWA_EXPECT(x, FWA_REAL_DTYPE, 2, R, 2 * F);
-#pragma omp parallel for if (fwa_parallel(2 * R * F))
+#pragma omp parallel for if (fwa_parallel(4 * R * F))
     for (int64_t r = 0; r < R; r++) {
         const real *a = fwa_row(x, r), *b = a + F;
         real *out = fwa_row(y, r);
@@ -27,7 +27,7 @@ fwa_status FWA_T(fwa_swiglu_backward_cpu)(fwa_stream *stream, fwa_tensor dx, fwa
     FWA_EXPECT(dy, FWA_REAL_DTYPE, 2, R, F);
     FWA_EXPECT(x, FWA_REAL_DTYPE, 2, R, 2 * F);
     FWA_EXPECT(dx, FWA_REAL_DTYPE, 2, R, 2 * F);
-#pragma omp parallel for if (fwa_parallel(2 * R * F))
+#pragma omp parallel for if (fwa_parallel(5 * R * F))
     for (int64_t r = 0; r < R; r++) {
         const real *a = fwa_row(x, r), *b = a + F, *d = fwa_row(dy, r);
         real *da = fwa_row(dx, r), *db = da + F;

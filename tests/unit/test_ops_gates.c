@@ -63,7 +63,7 @@ static void test_sigmoid_gate(void **state) {
 
 static void test_sigmoid_gate_precisions(void **state) {
     (void)state;
-    gate s[2] = {make_gate(&precisions[0], 4000, 50), make_gate(&precisions[1], 4000, 50)};
+    gate s[2] = {make_gate(&precisions[0], 6000, 50), make_gate(&precisions[1], 6000, 50)};
     for (int i = 0; i < 2; i++) check_threads(run_gate, &s[i], (fwa_tensor[]){s[i].y, s[i].dx, s[i].dbias}, 3);
     check_close(s[1].y, s[0].y, 1e-6);
     check_close(s[1].dx, s[0].dx, 2e-6);
@@ -119,7 +119,7 @@ static void test_swiglu(void **state) {
 
 static void test_swiglu_precisions(void **state) {
     (void)state;
-    glu s[2] = {make_glu(&precisions[0], 700, 171), make_glu(&precisions[1], 700, 171)};
+    glu s[2] = {make_glu(&precisions[0], 800, 171), make_glu(&precisions[1], 800, 171)};
     for (int i = 0; i < 2; i++) check_threads(run_glu, &s[i], (fwa_tensor[]){s[i].y, s[i].dx}, 2);
     check_close(s[1].y, s[0].y, 1e-6);
     check_close(s[1].dx, s[0].dx, 1e-6);
@@ -181,7 +181,7 @@ static void test_rotary(void **state) {
 static void test_rotary_threads(void **state) {
     (void)state;
     for_each_precision(p) {
-        rotation s = {p, check_new(p->dtype, 2, 400, 3, 90), check_new(p->dtype, 2, 400, 3, 90), 7, false};
+        rotation s = {p, check_new(p->dtype, 2, 1000, 3, 90), check_new(p->dtype, 2, 1000, 3, 90), 7, false};
         check_fill_normal(s.x, 1, 1);
         check_threads(run_rotary, &s, &s.y, 1);
     }

@@ -99,7 +99,7 @@ static void test_rmsnorm_gradient(void **state) {
 
 static void test_rmsnorm_precisions(void **state) {
     (void)state;
-    rms s[2] = {make_rms(&precisions[0], 700, 150), make_rms(&precisions[1], 700, 150)};
+    rms s[2] = {make_rms(&precisions[0], 3400, 150), make_rms(&precisions[1], 3400, 150)};
     for (int i = 0; i < 2; i++) {
         check_threads(run_rms, &s[i], (fwa_tensor[]){s[i].y, s[i].rstd, s[i].dx, s[i].dw}, 4);
         s[i].accumulate = true;
@@ -198,7 +198,7 @@ static void test_head_norm_gate_gradient(void **state) {
 
 static void test_head_norm_gate_precisions(void **state) {
     (void)state;
-    head s[2] = {make_head(&precisions[0], 700, 3, 50, true), make_head(&precisions[1], 700, 3, 50, true)};
+    head s[2] = {make_head(&precisions[0], 900, 3, 50, true), make_head(&precisions[1], 900, 3, 50, true)};
     for (int i = 0; i < 2; i++)
         check_threads(run_head, &s[i], (fwa_tensor[]){s[i].y, s[i].rstd, s[i].d_o, s[i].dw, s[i].dg}, 5);
     check_close(s[1].y, s[0].y, 1e-6);

@@ -121,9 +121,9 @@ static void test_embedding_threads(void **state) {
         table t = {p,
                    check_new(p->dtype, 11, 200, 0, 0),
                    check_new(p->dtype, 11, 200, 0, 0),
-                   check_new(p->dtype, 1100, 200, 0, 0),
-                   check_new(p->dtype, 1100, 200, 0, 0),
-                   check_new(FWA_I32, 1100, 0, 0, 0)};
+                   check_new(p->dtype, 2600, 200, 0, 0),
+                   check_new(p->dtype, 2600, 200, 0, 0),
+                   check_new(FWA_I32, 2600, 0, 0, 0)};
         check_fill_normal(t.w, 1, 1);
         check_fill_normal(t.dy, 2, 1);
         check_fill_below(t.tokens, 3, 11);

@@ -116,7 +116,7 @@ static void run_update(void *context) {
 }
 
 static void test_adamw(void **state) {
-    static const int64_t counts[] = {1, 2, 3, 63, 65, 70000};
+    static const int64_t counts[] = {1, 2, 3, 63, 65, 130000};
     for_each_precision(p) {
         for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
             int64_t n = counts[k];
