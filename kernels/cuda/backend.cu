@@ -199,6 +199,7 @@ fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int d
         .compute = precision,
         .master = FWA_F32,
         .ops = nullptr,
+        .plan_only = false,
         .stream = nullptr,
         .impl = nullptr,
         .alloc = device_alloc,

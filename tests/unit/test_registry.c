@@ -163,6 +163,25 @@ static void backends_refuse_foreign_precisions(void **state) {
     check_status(fwa_backend_create(&backend, FWA_BACKEND_CPU, FWA_F32, 0, -1), FWA_CONFIG);
 }
 
+// Any precision can be planned for, with the rules' sizes of the CPU.
+static void plans_need_no_device(void **state) {
+    (void)state;
+    const fwa_dtype precisions[] = {FWA_F64, FWA_F32, FWA_BF16};
+    for (int p = 0; p < 3; p++) {
+        fwa_backend *backend;
+        const fwa_mixer *mixer = NULL;
+        check_ok(fwa_backend_create_plan(&backend, precisions[p]));
+        assert_true(backend->plan_only);
+        assert_int_equal(backend->compute, precisions[p]);
+        assert_int_equal(backend->master, precisions[p] == FWA_F64 ? FWA_F64 : FWA_F32);
+        for (int i = 0; i < fwa_rule_count(); i++) {
+            check_ok(fwa_mixer_find(backend, fwa_rule_at(i), &mixer));
+            assert_ptr_equal(mixer->rule, fwa_rule_at(i));
+        }
+        backend->destroy(backend);
+    }
+}
+
 static void cuda_is_there_or_says_why_not(void **state) {
     (void)state;
     fwa_backend *backend;
@@ -194,6 +213,7 @@ int main(void) {
         cmocka_unit_test(missing_operators_say_their_name),
         cmocka_unit_test(an_incomplete_table_is_refused_with_its_gaps),
         cmocka_unit_test(backends_refuse_foreign_precisions),
+        cmocka_unit_test(plans_need_no_device),
         cmocka_unit_test(cuda_is_there_or_says_why_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
