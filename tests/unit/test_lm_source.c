@@ -194,7 +194,7 @@ static void test_refused(void **state) {
     assert_non_null(strstr(fwa_error_message(), "has 8 tokens"));
     assert_non_null(strstr(fwa_error_message(), "needs 9"));
     fill_config(&config);
-    config.train.seq_len = 0; // 1024
+    config.train.seq_len = 0; // auto: 1024
     check_status(fwa_source_create(&source, &config), FWA_CONFIG);
     assert_non_null(strstr(fwa_error_message(), "1025"));
     fill_config(&config);

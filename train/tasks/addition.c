@@ -135,7 +135,7 @@ fwa_status fwa_addition_example(fwa_addition_format format, fwa_addition_measure
     const int64_t need = fwa_addition_length(format, width_max) - 1;
     FWA_CHECK(T >= need, FWA_CONFIG,
               "a sequence has %" PRId64 " tokens; operands of %" PRId64 " digits need %" PRId64
-              " (train.seq_len 0 takes what is needed)",
+              " (train.seq_len auto takes what is needed)",
               T, width_max, need);
     FWA_CHECK(index >= 0, FWA_USAGE, "example number %" PRId64 "; expected one >= 0", index);
     text example;
@@ -176,7 +176,7 @@ static fwa_status check_config(const fwa_config *config, int64_t need) {
     FWA_TRY(check_widths(config->task.width_min, config->task.width_max));
     FWA_CHECK(seq_len <= 0 || seq_len >= need, FWA_CONFIG,
               "train.seq_len is %" PRId64 "; operands of task.width_max %" PRId64 " digits need %" PRId64
-              " (0 takes what is needed)",
+              " (auto takes what is needed)",
               seq_len, config->task.width_max, need);
     FWA_CHECK(vocab >= FWA_ADDITION_VOCAB, FWA_CONFIG,
               "model.vocab_size is %" PRId64 "; task addition needs at least %d (256 bytes, begin, end, pad)", vocab,

@@ -32,11 +32,11 @@ struct fwa_source {
 // The source that the configuration names. Owned by the caller (source->destroy).
 FWA_MUST_CHECK fwa_status fwa_source_create(fwa_source **out, const fwa_config *config);
 // Token shards (io/shards.h): sequence i is tokens [p*T, p*T+T] of the stream, p a keyed permutation of the epoch's
-// sequences in training, p = i modulo their number in validation. T = train.seq_len (0: 1024). Validation data may be
-// absent (data.val empty) where eval.every is 0: sequences[FWA_SPLIT_VAL] is 0 and filling from it fails.
+// sequences in training, p = i modulo their number in validation. T = train.seq_len (auto, 0: 1024). Validation data
+// may be absent (data.val empty) where eval.every is 0: sequences[FWA_SPLIT_VAL] is 0 and filling from it fails.
 FWA_MUST_CHECK fwa_status fwa_source_lm_create(fwa_source **out, const fwa_config *config);
 // Variable-length addition (rules.md §7), operand widths task.width_min .. width_max. T = train.seq_len, right-padded
-// (0: what the longest example needs, fwa_addition_length - 1).
+// (auto, 0: what the longest example needs, fwa_addition_length - 1).
 FWA_MUST_CHECK fwa_status fwa_source_addition_create(fwa_source **out, const fwa_config *config);
 
 // Order-independent hash of sequences: the sum over them of a hash of (number, tokens, targets), so that ranks can add
