@@ -10,7 +10,8 @@ extern "C" {
 #endif
 
 FWA_MUST_CHECK fwa_status fwa_watchdog_start(void);
-// From now on the process must call again within `seconds` (0: no limit, e.g. while saving); `what` is printed.
+// From now on the process must call again within `seconds` (0: no limit, e.g. while saving); `what` is printed, of
+// which 63 bytes are copied. Cheap: atomic stores, no lock.
 void fwa_watchdog_expect(double seconds, const char *what);
 void fwa_watchdog_stop(void);
 

@@ -1,0 +1,228 @@
+// The world: starts and ends MPI, finds this rank's place, and brings ranks to one verdict.
+#include "dist/world.h"
+
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "dist/comms.h"
+#include "dist/launcher.h"
+#include "dist/mpi_batch.h"
+
+enum { MESSAGE_BYTES = 8192 + 128, ABORT_SECONDS = 5 };
+
+// What fwa_world * points to: the public part first.
+typedef struct world_state {
+    fwa_world world;
+    bool owns_mpi;    // MPI was started here, so it ends here
+    double timeout_s; // for communicators made later; < 0: never set
+} world_state;
+
+static world_state *state_of(fwa_world *world) {
+    return (world_state *)world;
+}
+
+static fwa_status start_mpi(world_state *state, int *argc, char ***argv) {
+    int initialised = 0, finalised = 0, provided = 0;
+    FWA_MPI_TRY(MPI_Finalized(&finalised));
+    FWA_CHECK(!finalised, FWA_COMM, "got a second world after MPI had ended, expected one world a process");
+    FWA_MPI_TRY(MPI_Initialized(&initialised));
+    if (initialised) {
+        FWA_MPI_TRY(MPI_Query_thread(&provided));
+    } else {
+        FWA_MPI_TRY(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided));
+        state->owns_mpi = true;
+    }
+    state->world.mpi = true;
+    FWA_CHECK(provided >= MPI_THREAD_SERIALIZED, FWA_COMM,
+              "MPI: got thread level %d, expected SERIALIZED (%d): use an MPI built with thread support", provided,
+              MPI_THREAD_SERIALIZED);
+    FWA_MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    FWA_MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN));
+    FWA_MPI_TRY(MPI_Comm_rank(MPI_COMM_WORLD, &state->world.rank));
+    FWA_MPI_TRY(MPI_Comm_size(MPI_COMM_WORLD, &state->world.size));
+    return FWA_OK;
+}
+
+static fwa_status find_node(fwa_world *world) {
+    MPI_Comm node;
+    FWA_MPI_TRY(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world->rank, MPI_INFO_NULL, &node));
+    FWA_MPI_TRY(MPI_Comm_rank(node, &world->node_rank));
+    FWA_MPI_TRY(MPI_Comm_size(node, &world->node_size));
+    FWA_MPI_TRY(MPI_Comm_free(&node));
+    return FWA_OK;
+}
+
+static fwa_status set_up(world_state *state, int *argc, char ***argv) {
+    fwa_world *world = &state->world;
+    fwa_launcher launcher;
+    FWA_TRY(fwa_launcher_detect(&launcher));
+    if (launcher.mpi) {
+        FWA_TRY(start_mpi(state, argc, argv));
+        FWA_CHECK(
+            launcher.tasks == 0 || launcher.tasks == world->size, FWA_COMM,
+            "number of ranks: got %d from MPI, expected %ld from %s: the launcher and the MPI library do not belong "
+            "together (load the MPI that fwa was built with, or use its mpirun)",
+            world->size, launcher.tasks, launcher.source);
+        FWA_TRY(fwa_comm_mpi_create(&world->all, &(MPI_Comm){MPI_COMM_WORLD}));
+        FWA_TRY(find_node(world));
+    } else {
+        FWA_TRY(fwa_comm_self_create(&world->all));
+    }
+    FWA_TRY(fwa_comm_self_create(&world->sp));
+    world->dp = world->all;
+    world->dp_rank = world->rank;
+    world->dp_size = world->size;
+    return FWA_OK;
+}
+
+fwa_status fwa_world_create(fwa_world **out, int *argc, char ***argv) {
+    *out = NULL;
+    world_state *state = calloc(1, sizeof *state);
+    FWA_CHECK(state, FWA_MEMORY, "no memory for the world (%zu bytes)", sizeof *state);
+    state->timeout_s = -1;
+    fwa_world *world = &state->world;
+    world->size = world->node_size = world->dp_size = world->sp_size = 1;
+    gethostname(world->host, sizeof world->host - 1);
+    fwa_status status = set_up(state, argc, argv);
+    if (status != FWA_OK) {
+        fwa_world_destroy(world);
+        return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    }
+    *out = world;
+    return FWA_OK;
+}
+
+// dp and sp may be `all` itself; each communicator is destroyed once.
+static void drop_groups(fwa_world *world) {
+    if (world->dp && world->dp != world->all) world->dp->destroy(world->dp);
+    if (world->sp && world->sp != world->all) world->sp->destroy(world->sp);
+    world->dp = world->sp = NULL;
+}
+
+// The group of the ranks with this `color`, of `size` ranks.
+static fwa_status make_group(fwa_world *world, int color, int size, fwa_comm **out) {
+    if (size == world->size) {
+        *out = world->all;
+        return FWA_OK;
+    }
+    if (size == 1) return fwa_comm_self_create(out);
+    MPI_Comm part;
+    FWA_MPI_TRY(MPI_Comm_split(MPI_COMM_WORLD, color, world->rank, &part));
+    fwa_status status = fwa_comm_mpi_create(out, &part);
+    if (status != FWA_OK) return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    FWA_MPI_TRY(MPI_Comm_free(&part));
+    double timeout = state_of(world)->timeout_s;
+    if (timeout >= 0) (*out)->set_timeout(*out, timeout);
+    return FWA_OK;
+}
+
+fwa_status fwa_world_split(fwa_world *world, int sp) {
+    FWA_CHECK(sp >= 1 && world->size % sp == 0, FWA_CONFIG,
+              "parallel.sp: got %d with %d ranks, expected a divisor of the number of ranks", sp, world->size);
+    FWA_TRY(world->all->barrier(world->all));
+    drop_groups(world);
+    world->sp_size = sp;
+    world->sp_rank = world->rank % sp;
+    world->dp_size = world->size / sp;
+    world->dp_rank = world->rank / sp;
+    FWA_TRY(make_group(world, world->dp_rank, world->sp_size, &world->sp));
+    FWA_TRY(make_group(world, world->sp_rank, world->dp_size, &world->dp));
+    return FWA_OK;
+}
+
+// MPI_Finalize waits for every rank without a limit, so all must have come here first.
+static bool may_finalise(fwa_world *world) {
+    if (!state_of(world)->owns_mpi) return false;
+    if (world->size == 1) return true;
+    return world->all && world->all->barrier(world->all) == FWA_OK;
+}
+
+void fwa_world_destroy(fwa_world *world) {
+    if (!world) return;
+    bool finalise = may_finalise(world);
+    if (state_of(world)->owns_mpi && !finalise) {
+        fwa_log_warn("leaving without MPI_Finalize: the other ranks do not answer");
+    }
+    drop_groups(world);
+    if (world->all) world->all->destroy(world->all);
+    if (finalise) MPI_Finalize();
+    free(world);
+}
+
+static volatile sig_atomic_t abort_code;
+
+static void leave_now(int signal_number) {
+    (void)signal_number;
+    _exit(abort_code);
+}
+
+void fwa_world_abort(fwa_world *world, int code) {
+    // Neither a blocked stream nor an mpirun that is gone may keep this process.
+    abort_code = code;
+    sigset_t alarm_only;
+    sigemptyset(&alarm_only);
+    sigaddset(&alarm_only, SIGALRM);
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = leave_now}, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL);
+    alarm(ABORT_SECONDS);
+    fflush(NULL);
+    if (world && world->mpi) MPI_Abort(MPI_COMM_WORLD, code);
+    _exit(code);
+}
+
+// Pre-emption yields to every error; between errors the higher code is the worse.
+static int severity(int64_t status) {
+    return status == FWA_PREEMPTED ? 1 : status == FWA_OK ? 0 : (int)status + 1;
+}
+
+// Lowest rank among those with the worst status.
+static int worst_rank(const int64_t *codes, int size) {
+    int worst = 0;
+    for (int r = 1; r < size; r++) {
+        if (severity(codes[r]) > severity(codes[worst])) worst = r;
+    }
+    return worst;
+}
+
+static fwa_status exchange_verdicts(fwa_world *world, fwa_status mine, fwa_status *verdict) {
+    int64_t my_code = mine;
+    int64_t *codes = calloc((size_t)world->size, sizeof *codes);
+    FWA_CHECK(codes, FWA_MEMORY, "no memory for %d verdicts", world->size);
+    fwa_status status = world->all->all_gather(world->all, NULL, &my_code, codes, 1, FWA_I64);
+    int root = worst_rank(codes, world->size);
+    *verdict = (fwa_status)codes[root];
+    free(codes);
+    if (status != FWA_OK) return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    if (*verdict == FWA_OK) return FWA_OK;
+    char text[MESSAGE_BYTES] = "";
+    if (root == world->rank) {
+        snprintf(text, sizeof text, "rank %d (host %s): %s", root, world->host, fwa_error_message());
+    }
+    FWA_TRY(world->all->broadcast(world->all, NULL, text, MESSAGE_BYTES, FWA_U8, root));
+    if (mine == FWA_OK) FWA_FAIL(*verdict, "%s", text);
+    return FWA_OK;
+}
+
+fwa_status fwa_world_agree(fwa_world *world, fwa_status mine) {
+    if (world->size == 1) return mine;
+    char own[MESSAGE_BYTES];
+    snprintf(own, sizeof own, "%s", mine == FWA_OK ? "" : fwa_error_message());
+    fwa_status verdict = FWA_OK;
+    fwa_status status = exchange_verdicts(world, mine, &verdict);
+    if (status == FWA_OK) return verdict;
+    if (mine == FWA_OK) return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    // The others could not be told: the own failure stays the news.
+    FWA_FAIL(mine, "%s (the other ranks were not told: %s)", own, fwa_status_name(status));
+}
+
+void fwa_world_set_timeout(fwa_world *world, double seconds) {
+    state_of(world)->timeout_s = seconds > 0 ? seconds : 0;
+    world->all->set_timeout(world->all, seconds);
+    if (world->dp != world->all) world->dp->set_timeout(world->dp, seconds);
+    if (world->sp != world->all) world->sp->set_timeout(world->sp, seconds);
+}
