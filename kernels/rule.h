@@ -6,8 +6,9 @@
 //   q, k [B,T,Hq,K]   v, o [B,T,H,V]   beta, lambda, log_decay [B,T,H]   (beta [B,T,H,V] where per channel)
 //   S [B,H,K,V]       z [B,H,K]        k_last [B,Hq,K]       tail_x [B,n,Hq,K], tail_v [B,n,H,V]
 //
-// H is a multiple of Hq: value head h reads query/key head h / (H/Hq). q, k, v, o, S0 as the layer hands them are "act",
-// scalars are "mst" (ops.h); state tensors are mst. The CPU kernels, in double, are the truth all others are held to.
+// H is a multiple of Hq: value head h reads query/key head h / (H/Hq). q, k, v, o, S0 as the layer hands them are
+// "act", scalars are "mst" (ops.h); state tensors are mst. The CPU kernels, in double, are the truth all others are
+// held to.
 #ifndef FWA_KERNELS_RULE_H
 #define FWA_KERNELS_RULE_H
 
@@ -52,7 +53,7 @@ enum {
 enum {
     FWA_SWITCH_SHIFT = 1,
     FWA_SWITCH_READ = 2,
-    FWA_SWITCH_STEP = 4, // and eps, eta_max
+    FWA_SWITCH_STEP = 4,  // and eps, eta_max
     FWA_SWITCH_RIDGE = 8, // and eps_gamma, detach_scale
     FWA_SWITCH_WINDOW = 16,
     FWA_SWITCH_NORMALIZED_READ = 32,
@@ -68,8 +69,8 @@ typedef struct fwa_rule_limit {
     const char *condition; // for people
     const char *equals;    // name of the other rule
     // How the options change so that the limit holds; the inputs are then the same for both rules.
-    int64_t window;        // 0: keep
-    int detach_scale;      // -1: keep; set for both rules
+    int64_t window;   // 0: keep
+    int detach_scale; // -1: keep; set for both rules
 } fwa_rule_limit;
 
 typedef struct fwa_rule {
@@ -89,14 +90,14 @@ typedef struct fwa_mixer_options {
     fwa_shift shift;
     fwa_read read;
     fwa_step_kind step;
-    fwa_ridge ridge;       // none: lambda is taken as 0 and may be absent
-    bool detach_scale;     // no gradient through E in lambda = lbar E
+    fwa_ridge ridge;   // none: lambda is taken as 0 and may be absent
+    bool detach_scale; // no gradient through E in lambda = lbar E
     bool normalized_read;
-    int64_t window;        // B >= 1
-    int64_t chunk;         // C >= 1
+    int64_t window; // B >= 1
+    int64_t chunk;  // C >= 1
     double eps, eps_gamma;
-    double eta_max;        // 0: off
-    double eps_attn;       // of the normalised read
+    double eta_max;  // 0: off
+    double eps_attn; // of the normalised read
 } fwa_mixer_options;
 
 // The defaults of rules.md §4 for a rule: next_latent, after_write, normalized, coupled, eps 1e-3, eps_gamma 0.01,
@@ -107,8 +108,9 @@ typedef struct fwa_mixer_shape {
     int64_t B, T, Hq, H, K, V;
 } fwa_mixer_shape;
 
-// State into or out of a segment, or the gradient of one. Absent tensors: a fresh sequence has none; S without k_last is a
-// fresh sequence over a given memory (eta_1 = 0 still holds under next_latent). tail without k_last is refused there.
+// State into or out of a segment, or the gradient of one. Absent tensors: a fresh sequence has none; S without k_last
+// is a fresh sequence over a given memory (eta_1 = 0 still holds under next_latent). tail without k_last is refused
+// there.
 typedef struct fwa_mixer_state {
     fwa_tensor S, z, k_last, tail_x, tail_v;
 } fwa_mixer_state;
@@ -119,12 +121,12 @@ typedef struct fwa_mixer_call {
     fwa_mixer_options options;
     fwa_mixer_shape shape;
     fwa_form form;
-    bool save;                                    // a backward pass will follow
-    fwa_tensor q, k, v, beta, lambda, log_decay;  // scalars absent where the rule does not take them
-    fwa_tensor reset;                             // u8 [B,T], 1 at a document's first token; absent: none
+    bool save;                                   // a backward pass will follow
+    fwa_tensor q, k, v, beta, lambda, log_decay; // scalars absent where the rule does not take them
+    fwa_tensor reset;                            // u8 [B,T], 1 at a document's first token; absent: none
     fwa_mixer_state in;
-    fwa_tensor o;        // overwritten
-    fwa_mixer_state out; // tensors that are present are overwritten; absent ones are not computed
+    fwa_tensor o;              // overwritten
+    fwa_mixer_state out;       // tensors that are present are overwritten; absent ones are not computed
     fwa_tensor saved, scratch; // u8
 } fwa_mixer_call;
 
@@ -152,6 +154,11 @@ int64_t fwa_mixer_tail_rows(const fwa_rule *rule, const fwa_mixer_options *optio
 
 // Checks a call against the rule: shapes, types, presence, option ranges, form. FWA_USAGE names what is wrong.
 FWA_MUST_CHECK fwa_status fwa_mixer_check(const fwa_rule *rule, const fwa_backend *backend, const fwa_mixer_call *call);
+// Its first part, for sizes(): shape numbers, options and form; reads no tensor but the row counts of tails.
+FWA_MUST_CHECK fwa_status fwa_mixer_check_options(const fwa_rule *rule, const fwa_mixer_call *call);
+// Checks the gradients of a checked call, whose `save` must be set: shapes and types of what is present.
+FWA_MUST_CHECK fwa_status fwa_mixer_check_grads(const fwa_rule *rule, const fwa_backend *backend,
+                                                const fwa_mixer_call *call, const fwa_mixer_grads *grads);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,169 @@
+// The driver of all CPU mixers (mixer_common.h). Threads share out (sequence, query/key head) pairs; the value heads of
+// one query/key head run one after another in one thread, so that dq and dk have one order of summation.
+#include "kernels/cpu/mixer_common.h"
+
+#include <omp.h>
+
+#include "core/shape.h"
+#include "kernels/cpu/head.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/parallel.h"
+
+// Bytes of one head's part of `saved`: the core's, and under a normalised read o before the division [T,V+1].
+typedef struct saved_layout {
+    int64_t core, raw; // elements
+    size_t bytes;
+} saved_layout;
+
+static saved_layout plan_saved(const fwa_mixer_kit *kit, const fwa_head *head) {
+    saved_layout layout = {.core = kit->core->saved(&head->task)};
+    if (head->call->options.normalized_read) layout.raw = head->task.T * head->task.V;
+    layout.bytes = (size_t)fwa_round_up((layout.core + layout.raw) * (int64_t)sizeof(real), 64);
+    return layout;
+}
+
+// Bytes of one thread's scratch.
+static size_t plan_scratch(const fwa_mixer_kit *kit, const fwa_mixer_call *call, bool backward) {
+    const fwa_head head = FWA_T(fwa_head_plan)(kit->rule, call, kit->decay_first, backward, NULL);
+    return head.bytes + (kit->core->scratch(&head.task, backward) + 63) / 64 * 64;
+}
+
+fwa_status FWA_T(fwa_mixer_cpu_sizes)(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call,
+                                      size_t *saved, size_t *scratch) {
+    FWA_TRY(fwa_mixer_check_options(kit->rule, call));
+    const fwa_head head = FWA_T(fwa_head_plan)(kit->rule, call, kit->decay_first, false, NULL);
+    const int64_t heads = call->shape.B * call->shape.H;
+    *saved = call->save ? (size_t)heads * plan_saved(kit, &head).bytes : 0;
+    const size_t forward = plan_scratch(kit, call, false);
+    const size_t backward = call->save ? plan_scratch(kit, call, true) : 0;
+    *scratch = (size_t)backend->threads * (forward > backward ? forward : backward);
+    return FWA_OK;
+}
+
+static fwa_status check_memory(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call) {
+    size_t saved, scratch;
+    FWA_TRY(FWA_T(fwa_mixer_cpu_sizes)(kit, backend, call, &saved, &scratch));
+    const size_t got_saved = call->saved.data ? fwa_tensor_bytes(call->saved) : 0;
+    const size_t got_scratch = call->scratch.data ? fwa_tensor_bytes(call->scratch) : 0;
+    FWA_CHECK(got_saved >= saved, FWA_USAGE, "%s: saved memory of %zu bytes, expected %zu: ask sizes() with this call",
+              kit->rule->name, got_saved, saved);
+    FWA_CHECK(got_scratch >= scratch, FWA_USAGE,
+              "%s: scratch memory of %zu bytes, expected %zu: ask sizes() with this call", kit->rule->name, got_scratch,
+              scratch);
+    return FWA_OK;
+}
+
+static bool worth_threads(const fwa_mixer_call *call) {
+    const fwa_mixer_shape *shape = &call->shape;
+    return fwa_parallel(shape->B * shape->H * shape->T * shape->K * shape->V);
+}
+
+static real *head_saved(const fwa_mixer_call *call, const saved_layout *layout, int64_t b, int64_t h) {
+    if (!call->save) return NULL;
+    return (real *)((char *)call->saved.data + (size_t)(b * call->shape.H + h) * layout->bytes);
+}
+
+static fwa_rate_task make_rate(const fwa_head *head) {
+    const fwa_mixer_call *call = head->call;
+    const fwa_core_task *task = &head->task;
+    return (fwa_rate_task){
+        .options = &call->options,
+        .T = task->T,
+        .n = task->n,
+        .K = task->K,
+        .first = head->first,
+        .x = head->x,
+        .beta = fwa_tensor_present(call->beta) ? head->scalars[0] : NULL,
+        .lambda = fwa_tensor_present(call->lambda) ? head->scalars[1] : NULL,
+        .log_decay = fwa_tensor_present(call->log_decay) ? head->scalars[2] : NULL,
+        .norms = head->norms,
+        .dnorms = head->dnorms,
+        .w = head->w,
+        .gamma = head->gamma,
+        .dw = head->dw,
+        .dgamma = head->dgamma,
+        .dbeta = head->dscalars[0],
+        .dlambda = head->dscalars[1],
+        .dlog_decay = head->dscalars[2],
+        .dx = head->dx,
+    };
+}
+
+static void group_forward(const fwa_mixer_kit *kit, fwa_head *head, const saved_layout *layout, int64_t b, int64_t hq) {
+    const fwa_mixer_call *call = head->call;
+    const int64_t group = call->shape.H / call->shape.Hq;
+    const fwa_rate_task rate = make_rate(head);
+    FWA_T(fwa_head_windows)(head, b);
+    FWA_T(fwa_head_gather_keys)(head, b, hq);
+    for (int64_t h = hq * group; h < (hq + 1) * group; h++) {
+        FWA_T(fwa_head_gather_values)(head, b, h);
+        kit->rate->forward(&rate);
+        head->task.saved = head_saved(call, layout, b, h);
+        kit->core->forward(&head->task);
+        real *raw = layout->raw && call->save ? head->task.saved + layout->core : NULL;
+        FWA_T(fwa_head_scatter_values)(head, b, h, raw);
+    }
+    FWA_T(fwa_head_scatter_keys)(head, b, hq);
+}
+
+static void group_backward(const fwa_mixer_kit *kit, fwa_head *head, const saved_layout *layout,
+                           const fwa_mixer_grads *grads, int64_t b, int64_t hq) {
+    const fwa_mixer_call *call = head->call;
+    const int64_t group = call->shape.H / call->shape.Hq;
+    const fwa_rate_task rate = make_rate(head);
+    const fwa_core_grads core_grads = {head->d_o, head->dq, head->dx, head->dv, head->dw, head->dgamma, head->dS};
+    FWA_T(fwa_head_windows)(head, b);
+    FWA_T(fwa_head_gather_keys)(head, b, hq);
+    fwa_zero(head->dq, head->task.T * head->task.K);
+    fwa_zero(head->dx, head->rows * head->task.K);
+    for (int64_t h = hq * group; h < (hq + 1) * group; h++) {
+        head->task.saved = head_saved(call, layout, b, h);
+        FWA_T(fwa_head_gather_values)(head, b, h);
+        FWA_T(fwa_head_gather_grads)(head, grads, b, h, layout->raw ? head->task.saved + layout->core : NULL);
+        kit->rate->forward(&rate);
+        kit->core->backward(&head->task, &core_grads);
+        kit->rate->backward(&rate);
+        FWA_T(fwa_head_scatter_value_grads)(head, grads, b, h);
+    }
+    FWA_T(fwa_head_scatter_key_grads)(head, grads, b, hq);
+}
+
+// Runs every group on the backend's threads; grads NULL: forward. Products inside run on one thread:
+// omp_set_num_threads there concerns this region alone.
+static void run_groups(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call,
+                       const fwa_mixer_grads *grads) {
+    const int64_t Hq = call->shape.Hq, groups = call->shape.B * Hq;
+    const int threads = worth_threads(call) ? (int)fwa_min(backend->threads, groups) : 1;
+    const size_t stride = plan_scratch(kit, call, grads != NULL);
+#pragma omp parallel num_threads(threads)
+    {
+        omp_set_num_threads(1);
+        char *memory = (char *)call->scratch.data + (size_t)omp_get_thread_num() * stride;
+        fwa_head head = FWA_T(fwa_head_plan)(kit->rule, call, kit->decay_first, grads != NULL, memory);
+        const saved_layout layout = plan_saved(kit, &head);
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < groups; i++) {
+            if (grads)
+                group_backward(kit, &head, &layout, grads, i / Hq, i % Hq);
+            else
+                group_forward(kit, &head, &layout, i / Hq, i % Hq);
+        }
+    }
+}
+
+fwa_status FWA_T(fwa_mixer_cpu_forward)(const fwa_mixer_kit *kit, const fwa_backend *backend,
+                                        const fwa_mixer_call *call) {
+    FWA_TRY(fwa_mixer_check(kit->rule, backend, call));
+    FWA_TRY(check_memory(kit, backend, call));
+    run_groups(kit, backend, call, NULL);
+    return FWA_OK;
+}
+
+fwa_status FWA_T(fwa_mixer_cpu_backward)(const fwa_mixer_kit *kit, const fwa_backend *backend,
+                                         const fwa_mixer_call *call, const fwa_mixer_grads *grads) {
+    FWA_TRY(fwa_mixer_check(kit->rule, backend, call));
+    FWA_TRY(fwa_mixer_check_grads(kit->rule, backend, call, grads));
+    FWA_TRY(check_memory(kit, backend, call));
+    run_groups(kit, backend, call, grads);
+    return FWA_OK;
+}
