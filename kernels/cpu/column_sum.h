@@ -12,7 +12,7 @@
 #define FWA_SUM_COLUMNS 256
 
 // sum[i] += f(row, begin + i) for 0 <= i < count.
-typedef void fwa_column_adder(const void *context, int64_t row, int64_t begin, int64_t count, real *restrict sum);
+typedef void fwa_column_adder(const void *context, int64_t row, int64_t begin, int64_t count, real *__restrict sum);
 
 static inline void fwa_column_sum(real *out, int64_t rows, int64_t columns, fwa_column_adder *adder,
                                   const void *context) {
