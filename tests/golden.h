@@ -1,0 +1,117 @@
+// Reads golden cases (HDF5): attributes into options, /in into a mixer_case, /out and /grad for comparison.
+#ifndef FWA_TESTS_GOLDEN_H
+#define FWA_TESTS_GOLDEN_H
+
+#include <hdf5.h>
+
+#include "mixer_case.h"
+
+// The attribute as a number, `absent` where the file has none.
+static inline double golden_number(hid_t file, const char *name, double absent) {
+    double value = absent;
+    if (H5Aexists(file, name) <= 0) return absent;
+    hid_t attribute = H5Aopen(file, name, H5P_DEFAULT);
+    assert_true(attribute >= 0 && H5Aread(attribute, H5T_NATIVE_DOUBLE, &value) >= 0);
+    H5Aclose(attribute);
+    return value;
+}
+
+// Opens /group/name and reads its shape; false where there is none.
+static inline bool golden_shape(hid_t file, const char *group, const char *name, int64_t shape[4]) {
+    char path[64];
+    hsize_t dims[4] = {0};
+    snprintf(path, sizeof path, "/%s/%s", group, name);
+    if (H5Lexists(file, path, H5P_DEFAULT) <= 0) return false;
+    hid_t set = H5Dopen2(file, path, H5P_DEFAULT), space = H5Dget_space(set);
+    assert_true(H5Sget_simple_extent_ndims(space) <= 4 && H5Sget_simple_extent_dims(space, dims, NULL) >= 0);
+    for (int i = 0; i < 4; i++) shape[i] = (int64_t)dims[i];
+    H5Sclose(space);
+    H5Dclose(set);
+    return true;
+}
+
+// Reads /group/name into a new f64 tensor (check_release frees it); absent where the file has none.
+static inline fwa_tensor golden_read(hid_t file, const char *group, const char *name) {
+    int64_t shape[4] = {0};
+    char path[64];
+    if (!golden_shape(file, group, name, shape)) return fwa_tensor_absent();
+    fwa_tensor t = check_new(FWA_F64, shape[0], shape[1], shape[2], shape[3]);
+    snprintf(path, sizeof path, "/%s/%s", group, name);
+    hid_t set = H5Dopen2(file, path, H5P_DEFAULT);
+    assert_true(set >= 0 && H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, t.data) >= 0);
+    H5Dclose(set);
+    return t;
+}
+
+// Options, shape and presence of state of a golden file; form, dtype and chunk are the test's.
+static inline case_spec golden_spec(hid_t file, const fwa_rule *rule) {
+    case_spec spec = {.rule = rule, .options = fwa_mixer_options_default(rule), .arriving = true};
+    int64_t q[4] = {0}, v[4] = {0}, n[4] = {0};
+    assert_true(golden_shape(file, "in", "q", q) && golden_shape(file, "in", "v", v));
+    spec.shape = (fwa_mixer_shape){.B = q[0], .T = q[1], .Hq = q[2], .H = v[2], .K = q[3], .V = v[3]};
+    spec.tail = golden_shape(file, "in", "tail_x", n) ? n[1] : 0;
+    spec.S0 = golden_shape(file, "in", "S0", n);
+    spec.k_prev = golden_shape(file, "in", "k_prev", n);
+    spec.state_out = golden_shape(file, "out", "S", n);
+    fwa_mixer_options *o = &spec.options;
+    if (rule->switches & FWA_SWITCH_SHIFT)
+        o->shift = golden_number(file, "shift", 1) > 0 ? FWA_SHIFT_NEXT_LATENT : FWA_SHIFT_SAME_STEP;
+    if (rule->switches & FWA_SWITCH_READ)
+        o->read = golden_number(file, "raw", 1) > 0 ? FWA_READ_AFTER_WRITE : FWA_READ_BEFORE_WRITE;
+    if (rule->switches & FWA_SWITCH_STEP)
+        o->step = golden_number(file, "direct_step", 0) > 0 ? FWA_STEP_DIRECT : FWA_STEP_NORMALIZED;
+    if (rule->switches & FWA_SWITCH_RIDGE)
+        o->ridge = golden_number(file, "scale_coupled", 1) > 0 ? FWA_RIDGE_COUPLED : FWA_RIDGE_UNCOUPLED;
+    o->detach_scale = golden_number(file, "detach_scale", 0) > 0;
+    o->normalized_read = golden_number(file, "normalized_read", 0) > 0;
+    if (rule->switches & FWA_SWITCH_WINDOW) o->window = (int64_t)golden_number(file, "window", 1);
+    o->eps = golden_number(file, "eps", o->eps);
+    o->eps_gamma = golden_number(file, "eps_gamma", o->eps_gamma);
+    o->eta_max = golden_number(file, "eta_max", 0);
+    o->eps_attn = golden_number(file, "eps_attn", o->eps_attn);
+    return spec;
+}
+
+// Inputs and arriving gradients of the file into the case; arriving gradients that the file lacks are 0.
+static inline void golden_fill(hid_t file, mixer_case *c) {
+    for (int i = 0; i < CASE_INPUTS; i++) {
+        const fwa_tensor t = *case_at(c, case_inputs[i].value);
+        if (fwa_tensor_present(t)) check_copy(t, golden_read(file, "in", case_inputs[i].name));
+    }
+    for (int i = 0; i < CASE_OUTPUTS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "d%s", case_outputs[i].name);
+        const fwa_tensor d = *case_at(c, case_outputs[i].gradient), from = golden_read(file, "in", name);
+        if (!fwa_tensor_present(d)) continue;
+        if (fwa_tensor_present(from))
+            check_copy(d, from);
+        else
+            check_fill_value(d, 0);
+    }
+}
+
+// Largest error of an output or gradient that the file holds; *name is its name, *compared their number.
+static inline double golden_error(hid_t file, mixer_case *c, const char **name, int *compared) {
+    double worst = 0;
+    *name = "";
+    *compared = 0;
+    for (int i = 0; i < CASE_INPUTS + CASE_OUTPUTS; i++) {
+        const bool input = i < CASE_INPUTS;
+        const case_tensor *entry = input ? &case_inputs[i] : &case_outputs[i - CASE_INPUTS];
+        char path[32];
+        snprintf(path, sizeof path, "%s%s", input ? "d" : "", entry->name);
+        const fwa_tensor expected = golden_read(file, input ? "grad" : "out", path);
+        const fwa_tensor got = *case_at(c, input ? entry->gradient : entry->value);
+        if (!fwa_tensor_present(expected)) continue;
+        if (!fwa_tensor_present(got)) fail_msg("%s: no tensor for %s", c->spec.rule->name, path);
+        const double error = check_error(got, expected);
+        (*compared)++;
+        if (!(error <= worst)) {
+            worst = error;
+            *name = entry->name;
+        }
+    }
+    return worst;
+}
+
+#endif
