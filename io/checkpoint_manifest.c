@@ -1,7 +1,6 @@
 // manifest.json: what a finished checkpoint folder holds, and the check that it still does.
 #include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

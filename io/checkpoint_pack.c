@@ -35,7 +35,7 @@ static fwa_status pack_file(fwa_checkpoint *checkpoint, const char *path) {
     if (status == FWA_OK) {
         status = fwa_hdf5_finish(file, path);
     } else {
-        H5Fclose(file);
+        fwa_hdf5_abandon(file);
     }
     fwa_hdf5_unlock();
     FWA_TRY(status);

@@ -1,7 +1,6 @@
 // Publishing a checkpoint: views, state, manifest, and the rename that is the commit. Removing old ones.
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,4 @@
 // Reading a checkpoint: everything is checked when it is opened, then rows are joined from the shards that hold them.
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -83,7 +83,7 @@ fwa_status fwa_state_write(const char *folder, const fwa_checkpoint_state *state
     FWA_TRY(fwa_hdf5_finish(file, path));
     return FWA_OK;
 failed:
-    H5Fclose(file);
+    fwa_hdf5_abandon(file);
     return status;
 }
 

@@ -77,7 +77,7 @@ static fwa_status write_file(const char *folder, const char *name, const fwa_ind
     hid_t file;
     FWA_TRY(fwa_hdf5_create(&file, path));
     fwa_status status = moments ? write_moments(file, index) : write_views(file, index, FWA_PART_MASTER);
-    if (status != FWA_OK) H5Fclose(file);
+    if (status != FWA_OK) fwa_hdf5_abandon(file);
     FWA_TRY(status);
     FWA_TRY(fwa_hdf5_finish(file, path));
     return FWA_OK;

@@ -1,7 +1,5 @@
 // Writing a checkpoint: temporary folder, one shard a rank, clean-up.
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/log.h"
 #include "io/checkpoint_writer.h"
@@ -79,7 +77,7 @@ static fwa_status write_file(const char *path, int rank, const fwa_named_tensor 
     FWA_TRY(fwa_hdf5_finish(file, path));
     return FWA_OK;
 failed:
-    H5Fclose(file);
+    fwa_hdf5_abandon(file);
     return status;
 }
 

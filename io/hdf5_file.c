@@ -4,7 +4,10 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include "core/log.h"
 #include "io/checkpoint.h"
 #include "io/files.h"
 
@@ -50,6 +53,7 @@ const char *fwa_hdf5_message(void) {
 fwa_status fwa_hdf5_start(void) {
     unsigned major = 0, minor = 0, release = 0;
     fwa_hdf5_lock();
+    H5dont_atexit(); // every file is closed when its writer is done; the library must not write while the process ends
     herr_t failed = H5open();
     if (failed >= 0) failed = H5get_libversion(&major, &minor, &release);
     fwa_hdf5_unlock();
@@ -100,10 +104,32 @@ done:
     return status;
 }
 
+void fwa_hdf5_abandon(hid_t file) {
+    int *handle = NULL;
+    hsize_t size = 0;
+    if (H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)&handle) < 0 || H5Fget_filesize(file, &size) < 0) return;
+    int sink = memfd_create("fwa-abandoned", MFD_CLOEXEC);
+    bool closable = sink >= 0 && ftruncate(sink, (off_t)size) == 0 && dup2(sink, *handle) >= 0;
+    if (sink >= 0) close(sink);
+    if (closable) {
+        H5Fclose(file);
+    } else if (ftruncate(*handle, 0) != 0) {
+        // A limit on file sizes holds for memory as well: the file stays open till the process ends, without its bytes.
+        fwa_log_warn("an unfinished file keeps its %llu bytes until fwa ends", (unsigned long long)size);
+    }
+}
+
 fwa_status fwa_hdf5_finish(hid_t file, const char *path) {
-    FWA_CHECK(H5Fclose(file) >= 0, FWA_IO, "cannot finish writing %s: %s", path, fwa_hdf5_message());
+    fwa_status status = FWA_OK;
+    FWA_CHECK_GOTO(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0, FWA_IO, failed, "cannot finish writing %s: %s", path,
+                   fwa_hdf5_message());
+    FWA_TRY_GOTO(fwa_sync_path(path), failed); // also asks network file systems for errors they kept back
+    FWA_CHECK(H5Fclose(file) >= 0, FWA_IO, "cannot close %s: %s", path, fwa_hdf5_message());
     FWA_TRY(fwa_sync_path(path));
     return FWA_OK;
+failed:
+    fwa_hdf5_abandon(file);
+    return status;
 }
 
 fwa_status fwa_hdf5_group(hid_t *group, hid_t file, const char *name) {

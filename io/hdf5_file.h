@@ -21,10 +21,16 @@ void fwa_hdf5_unlock(void);
 // Innermost message of this thread's HDF5 errors, with errno's text alone where there is one. Ask before any other HDF5
 // call; valid until the next one of the thread.
 const char *fwa_hdf5_message(void);
+// "/master/w of RUN/.../shard.rank00000.h5", for messages; valid until the next call of the thread.
+const char *fwa_hdf5_place(hid_t object);
 
 FWA_MUST_CHECK fwa_status fwa_hdf5_create(hid_t *file, const char *path); // replaces an existing file
 FWA_MUST_CHECK fwa_status fwa_hdf5_open(hid_t *file, const char *path);   // for reading
-FWA_MUST_CHECK fwa_status fwa_hdf5_finish(hid_t file, const char *path);  // closes a written file and syncs it to disk
+// Ends writing a file: flushes, syncs to disk, closes. The file is closed in any case.
+FWA_MUST_CHECK fwa_status fwa_hdf5_finish(hid_t file, const char *path);
+// Gives up a file that could not be written. H5Fclose alone would try to write again, fail, and leave the library with
+// an id of freed memory; so what it still wants to write goes to memory instead.
+void fwa_hdf5_abandon(hid_t file);
 FWA_MUST_CHECK fwa_status fwa_hdf5_group(hid_t *group, hid_t file, const char *name); // creates
 
 hid_t fwa_hdf5_type(fwa_dtype dtype); // f64 and f32; H5I_INVALID_HID otherwise

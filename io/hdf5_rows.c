@@ -30,22 +30,19 @@ fwa_status fwa_rows_check(const fwa_named_tensor *tensor) {
     return FWA_OK;
 }
 
-// Copies between a strided tensor and packed memory; returns the end of what was packed.
-static char *copy_packed(const fwa_tensor *t, int dim, char *at, char *packed, bool pack) {
-    size_t size = fwa_dtype_size(t->dtype);
-    if (dim == t->ndim - 1) {
-        size_t bytes = (size_t)t->shape[dim] * size;
-        if (pack) {
-            memcpy(packed, at, bytes);
-        } else {
-            memcpy(at, packed, bytes);
+// Copies between a strided tensor and packed memory, one run of the last dimension at a time.
+static void copy_packed(const fwa_tensor *t, char *packed, bool pack) {
+    size_t size = fwa_dtype_size(t->dtype), bytes = (size_t)t->shape[t->ndim - 1] * size;
+    int64_t runs = fwa_tensor_count(*t) / t->shape[t->ndim - 1];
+    for (int64_t run = 0; run < runs; run++, packed += bytes) {
+        int64_t offset = 0, rest = run;
+        for (int d = t->ndim - 2; d >= 0; d--) {
+            offset += rest % t->shape[d] * t->stride[d];
+            rest /= t->shape[d];
         }
-        return packed + bytes;
+        char *at = (char *)t->data + (size_t)offset * size;
+        memcpy(pack ? packed : at, pack ? at : packed, bytes);
     }
-    for (int64_t i = 0; i < t->shape[dim]; i++) {
-        packed = copy_packed(t, dim + 1, at + (size_t)(i * t->stride[dim]) * size, packed, pack);
-    }
-    return packed;
 }
 
 // Rows of one chunk: what is moved in one call.
@@ -57,7 +54,7 @@ static int64_t chunk_rows(hid_t dataset, int64_t otherwise) {
     return chunked ? (int64_t)chunk[0] : otherwise;
 }
 
-static fwa_status move_block(hid_t dataset, int64_t first, const fwa_tensor *block, void *packed, const char *name,
+static fwa_status move_block(hid_t dataset, int64_t first, const fwa_tensor *block, void *packed, const char *place,
                              bool write) {
     hsize_t start[FWA_MAX_DIMS] = {(hsize_t)first}, count[FWA_MAX_DIMS];
     for (int d = 0; d < block->ndim; d++) count[d] = (hsize_t)block->shape[d];
@@ -71,28 +68,29 @@ static fwa_status move_block(hid_t dataset, int64_t first, const fwa_tensor *blo
     }
     fwa_status status = FWA_OK;
     FWA_CHECK_GOTO(failed >= 0, write ? FWA_IO : FWA_FORMAT, done, "cannot %s %zu bytes of %s: %s",
-                   write ? "write" : "read", fwa_tensor_bytes(*block), name, fwa_hdf5_message());
+                   write ? "write" : "read", fwa_tensor_bytes(*block), place, fwa_hdf5_message());
 done:
     if (memory >= 0) H5Sclose(memory);
     if (file >= 0) H5Sclose(file);
     return status;
 }
 
-static fwa_status move_rows(hid_t dataset, int64_t first, fwa_tensor rows, const char *name, bool write) {
+static fwa_status move_rows(hid_t dataset, int64_t first, fwa_tensor rows, bool write) {
     int64_t count = rows.shape[0];
     if (fwa_tensor_count(rows) == 0) return FWA_OK;
+    const char *place = fwa_hdf5_place(dataset);
     int64_t step = chunk_rows(dataset, first + count);
     size_t packed_bytes = fwa_tensor_bytes(rows) / (size_t)count * (size_t)fwa_min(step, count);
     bool dense = fwa_tensor_dense(rows);
     char *packed = dense ? NULL : malloc(packed_bytes);
-    FWA_CHECK(dense || packed, FWA_MEMORY, "no memory for %zu bytes of %s", packed_bytes, name);
+    FWA_CHECK(dense || packed, FWA_MEMORY, "no memory for %zu bytes of %s", packed_bytes, place);
     fwa_status status = FWA_OK;
     for (int64_t done = 0; done < count;) {
         int64_t here = fwa_min(count - done, step - (first + done) % step);
         fwa_tensor block = fwa_tensor_slice(rows, 0, done, here);
-        if (!dense && write) copy_packed(&block, 0, block.data, packed, true);
-        FWA_TRY_GOTO(move_block(dataset, first + done, &block, dense ? block.data : packed, name, write), done);
-        if (!dense && !write) copy_packed(&block, 0, block.data, packed, false);
+        if (!dense && write) copy_packed(&block, packed, true);
+        FWA_TRY_GOTO(move_block(dataset, first + done, &block, dense ? block.data : packed, place, write), done);
+        if (!dense && !write) copy_packed(&block, packed, false);
         done += here;
     }
 done:
@@ -138,7 +136,7 @@ fwa_status fwa_rows_write(hid_t group, const fwa_named_tensor *tensor) {
     dataset = H5Dcreate2(group, tensor->name, fwa_hdf5_type(rows->dtype), space, H5P_DEFAULT, list, H5P_DEFAULT);
     FWA_CHECK_GOTO(dataset >= 0, FWA_IO, done, "cannot create dataset %s: %s", tensor->name, fwa_hdf5_message());
     FWA_TRY_GOTO(fwa_rows_describe(dataset, tensor, tensor->row_start), done);
-    FWA_TRY_GOTO(move_rows(dataset, 0, *rows, tensor->name, true), done);
+    FWA_TRY_GOTO(move_rows(dataset, 0, *rows, true), done);
     herr_t failed = H5Dclose(dataset);
     dataset = H5I_INVALID_HID;
     FWA_CHECK_GOTO(failed >= 0, FWA_IO, done, "cannot write %zu bytes of %s: %s", fwa_tensor_bytes(*rows), tensor->name,
@@ -151,9 +149,7 @@ done:
 }
 
 fwa_status fwa_rows_read(hid_t dataset, int64_t first, fwa_tensor rows) {
-    char name[FWA_NAME_MAX + 16] = "?";
-    H5Iget_name(dataset, name, sizeof name);
-    FWA_TRY(move_rows(dataset, first, rows, name, false));
+    FWA_TRY(move_rows(dataset, first, rows, false));
     return FWA_OK;
 }
 

@@ -3,13 +3,11 @@
 
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "io/files.h"
 
-// "/master/w of RUN/.../shard.rank00000.h5", for messages.
-static const char *place(hid_t object) {
+const char *fwa_hdf5_place(hid_t object) {
     static _Thread_local char text[FWA_PATH_MAX + 256];
     char name[256] = "?", file[FWA_PATH_MAX] = "?";
     H5Iget_name(object, name, sizeof name);
@@ -21,7 +19,7 @@ static const char *place(hid_t object) {
 static fwa_status fail(fwa_status code, hid_t object, const char *what, const char *name) {
     char message[512];
     snprintf(message, sizeof message, "%s", fwa_hdf5_message());
-    FWA_FAIL(code, "%s \"%s\" at %s: %s", what, name, place(object), message);
+    FWA_FAIL(code, "%s \"%s\" at %s: %s", what, name, fwa_hdf5_place(object), message);
 }
 
 static hid_t make_space(int count) {
@@ -56,8 +54,8 @@ fwa_status fwa_hdf5_get_attribute(hid_t object, const char *name, hid_t type, in
     hssize_t points = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
     if (space >= 0) H5Sclose(space);
     FWA_CHECK_GOTO(points == (count > 0 ? count : 1), FWA_FORMAT, done,
-                   "attribute \"%s\" at %s has %lld values: expected %d", name, place(object), (long long)points,
-                   count > 0 ? count : 1);
+                   "attribute \"%s\" at %s has %lld values: expected %d", name, fwa_hdf5_place(object),
+                   (long long)points, count > 0 ? count : 1);
     if (H5Aread(attribute, type, values) < 0) status = fail(FWA_FORMAT, object, "cannot read attribute", name);
 done:
     H5Aclose(attribute);

@@ -139,10 +139,13 @@ fwa_status fwa_shards_open(fwa_shards **out, const char *pattern, int64_t vocab)
                    "data.val to where they are (`fwa data tokenize` writes them)",
                    pattern);
     FWA_TRY_GOTO(open_files(shards, &found, vocab), done);
-    *out = shards;
 done:
     globfree(&found);
-    if (status != FWA_OK) fwa_shards_close(shards);
+    if (status != FWA_OK) {
+        fwa_shards_close(shards);
+        shards = NULL;
+    }
+    *out = shards;
     return status;
 }
 

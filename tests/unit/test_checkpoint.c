@@ -1,5 +1,7 @@
 // Checkpoints: what is saved by some ranks is read by any others, bit by bit; views, pruning, replacing.
+#include <fcntl.h>
 #include <hdf5.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "tests/checkpoint_check.h"
@@ -206,6 +208,22 @@ static void missing_and_double_rows_are_not_published(void **state) {
     }
 }
 
+// Network file systems refuse locks; here another holder does.
+static void file_locks_are_not_needed(void **state) {
+    (void)state;
+    check_ok(test_save(temp_folder, 6));
+    const char *const names[] = {"shard.rank00000.h5", "state.h5"};
+    int files[2];
+    for (int i = 0; i < 2; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "checkpoints/step_00000006/%s", names[i]);
+        files[i] = open(temp_path(name), O_RDWR);
+        assert_int_equal(flock(files[i], LOCK_EX | LOCK_NB), 0);
+    }
+    assert_int_equal(test_check_newest(temp_folder), 6);
+    for (int i = 0; i < 2; i++) close(files[i]);
+}
+
 static void same_step_is_replaced(void **state) {
     (void)state;
     check_ok(test_save(temp_folder, 8));
@@ -248,6 +266,7 @@ int main(void) {
         temp_test(pack_needs_no_shards),
         temp_test(large_tensors_keep_every_element),
         temp_test(missing_and_double_rows_are_not_published),
+        temp_test(file_locks_are_not_needed),
         temp_test(same_step_is_replaced),
         temp_test(prune_keeps_the_last_and_every_mth),
     };
