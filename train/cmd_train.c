@@ -90,7 +90,8 @@ static fwa_status run_steps(session *s, bool *stopped, bool *saved) {
     fwa_trainer *t = s->trainer;
     const fwa_config *config = t->config;
     int64_t first = t->step;
-    *stopped = *saved = false;
+    *saved = false;
+    *stopped = config->train.stop_after > 0 && t->step >= config->train.stop_after;
     while (t->step < config->train.steps && !*stopped) {
         fwa_step_report report;
         double limit = t->step == first ? config->comm.first_timeout_s : config->comm.timeout_s;
@@ -101,7 +102,7 @@ static fwa_status run_steps(session *s, bool *stopped, bool *saved) {
         bool last = t->step == config->train.steps || t->step == config->train.stop_after;
         *stopped = last || report.stop;
         double val_loss = NAN;
-        if (config->eval.batches > 0 && (due(t->step, config->eval.every) || t->step == config->train.steps)) {
+        if (config->eval.every > 0 && (due(t->step, config->eval.every) || t->step == config->train.steps)) {
             fwa_watchdog_expect(config->comm.first_timeout_s, "validation");
             FWA_TRY(fwa_trainer_validate(t, &val_loss));
         }

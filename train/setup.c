@@ -148,7 +148,8 @@ fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *world) {
     if (config->data.reset_documents)
         fwa_config_problem(config, "data.reset_documents",
                            "true: this build does not reset states at documents; set it to false");
-    if (G % (ranks * m))
+    bool sound = m > 0 && G % m == 0; // otherwise the configuration has said so
+    if (sound && G % (ranks * m))
         fwa_config_problem(
             config, "train.global_batch",
             "%lld sequences do not divide into micro-batches of %lld on %lld ranks (%lld a round); choose a "

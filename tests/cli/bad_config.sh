@@ -1,0 +1,110 @@
+#!/bin/sh
+# Configurations that cannot be: exit code 2, a message with place, value, expectation and help, and nothing written.
+. "$(dirname "$0")/lib.sh"
+
+# refused CONFIGURATION ARGUMENTS TEXT...
+refused() {
+    configuration=$1 arguments=$2
+    shift 2
+    # shellcheck disable=SC2086 # several words
+    train 1 refused "$configuration" $arguments
+    expect 2 "$@"
+    check_not "$what: left a run folder" test -e runs
+    rm -rf runs
+}
+
+# file NAME LINES...: tiny.yaml with more
+file() {
+    name=$1
+    shift
+    {
+        echo "base: tiny.yaml"
+        for line in "$@"; do printf '%s\n' "$line"; done
+    } >"$name"
+}
+
+# Files
+refused nothing.yaml "" "nothing.yaml" "No such file"
+mkdir folder.yaml
+refused folder.yaml "" "folder.yaml" "directory"
+if [ "$(id -u)" != 0 ]; then
+    cp tiny.yaml locked.yaml
+    chmod 0 locked.yaml
+    refused locked.yaml "" "locked.yaml" "Permission denied"
+fi
+printf 'train:\n  steps: {3\noptimizer: }\n' >syntax.yaml
+refused syntax.yaml "" "syntax.yaml:"
+printf 'just words\n' >words.yaml
+refused words.yaml "" "words.yaml:1"
+refused tiny.yaml "train.micro_batch=0" "train.micro_batch" "got 0" "[1, 1048576]"
+: >empty.yaml
+refused empty.yaml "" "model.layers"
+printf 'base: missing-base.yaml\n' >orphan.yaml
+refused orphan.yaml "" "missing-base.yaml" "orphan.yaml:1"
+printf 'base: ring-2.yaml\n' >ring-1.yaml
+printf 'base: ring-1.yaml\n' >ring-2.yaml
+refused ring-1.yaml "" "ring-"
+
+# Keys and types, in files and on the command line
+file key.yaml "optimizer:" "  lrr: 1e-3"
+refused key.yaml "" "key.yaml:3" "optimizer.lrr" "unknown key" "nearest is optimizer.lr"
+refused tiny.yaml "trian.steps=3" "trian: unknown key" "nearest is train"
+refused tiny.yaml "model.mixer.many.windw=3" "model.mixer.many.windw" "nearest is model.mixer.many.window"
+file twice.yaml "train:" "  steps: 3" "  steps: 4"
+refused twice.yaml "" "twice.yaml:4" "train.steps"
+file type.yaml "train:" "  steps: many" "optimizer: {lr: [1, 2]}" "data: 3"
+refused type.yaml "" "type.yaml:3" "train.steps" "many" "an integer in [1, inf)" "type.yaml:4" "optimizer.lr" \
+    "type.yaml:5" "data"
+refused tiny.yaml "train.steps=1.5" "train.steps" "1.5" "an integer"
+refused tiny.yaml "train.steps=0" "train.steps" "got 0" "[1, inf)"
+refused tiny.yaml "optimizer.lr=nan" "optimizer.lr" "nan" "a number"
+refused tiny.yaml "optimizer.width_scale=maybe" "optimizer.width_scale" "maybe" "true"
+refused tiny.yaml "schedule.kind=cosinus" "schedule.kind" "cosinus" "cosine, wsd, linear, constant"
+refused tiny.yaml "train.precision=f16" "train.precision" "f16" "f32, bf16, f64"
+refused tiny.yaml "optimizer.betas=[0.9]" "optimizer.betas" "two numbers"
+refused tiny.yaml "train.steps" "train.steps" "key.path=value"
+refused tiny.yaml "train.micro_batch=5 modle.layers=2 optimizer.lr=fast" "train.micro_batch 5" "modle" "fast"
+
+# Numbers that do not go together
+refused tiny.yaml "train.global_batch=7 train.micro_batch=2" "train.global_batch" "got 7" "train.micro_batch 2"
+refused tiny.yaml "schedule.warmup=31" "schedule.warmup" "31" "train.steps 30"
+refused tiny.yaml "train.seq_len=5" "train.seq_len" "5"
+refused tiny.yaml "model.vocab_size=100" "model.vocab_size" "100" "259"
+refused tiny.yaml "task.width_min=4" "task.width_min" "4" "3"
+
+# Rules
+refused tiny.yaml "model.mixer.one.rule=falcon9" "model.mixer.one.rule" "falcon9" "falcon1, falcon1a, falcon3a, softmax"
+refused tiny.yaml "model.mixer.all.window=4" "model.mixer.all.window" "rule softmax"
+refused tiny.yaml "model.mixer.one.window=4" "model.mixer.one.window" "rule falcon1" "shift"
+refused tiny.yaml "model.head_dim=15" "model.head_dim" "15 is odd" "even"
+refused tiny.yaml "model.mixers=[one,none]" "model.mixers" "none" "one, many, all"
+refused tiny.yaml "model.mixer.one.normalized_read=true" "model.mixer.one.normalized_read" "phi"
+
+# What this build or machine lacks
+refused tiny.yaml "train.precision=bf16" "train.precision" "bf16 needs the cuda backend" "train.precision=f32"
+refused tiny.yaml "parallel.sp=2" "parallel.sp" "got 2 with 1 ranks"
+refused tiny.yaml "parallel.zero=1" "parallel.zero" "set it to 0"
+refused tiny.yaml "data.reset_documents=true" "data.reset_documents" "set it to false"
+run "$FWA" info
+if ! sed -n '/^  cuda/,/^$/p' out | grep -q 'device [0-9]'; then
+    refused tiny.yaml "run.backend=cuda" "CUDA"
+fi
+
+# Words that are not overrides
+refused tiny.yaml "--resum auto" "--resum" "--resume"
+refused tiny.yaml "--resume" "--resume needs a value"
+
+# Under mpirun: said once, and its code is the program's.
+for arguments in "model.vocab_size=100" "model.mixer.one.rule=falcon9" "train.steps=many"; do
+    # shellcheck disable=SC2086 # several words
+    train 2 refused tiny.yaml train.micro_batch=4 $arguments
+    expect 2 "${arguments%%=*}"
+    check "the message comes more than once" test "$(grep -c "${arguments%%=*}" err)" = 1
+    check_not "$what: left a run folder" test -e runs
+    rm -rf runs
+done
+train 2 refused tiny.yaml train.micro_batch=8
+expect 2 "tiny.yaml:" "train.global_batch" "8 sequences" "2 ranks" "16"
+train 2 refused tiny.yaml train.micro_batch=4 parallel.sp=2
+expect 2 "parallel.sp" "set it to 1"
+finish
