@@ -37,9 +37,12 @@ static child_end run_child(void (*body)(void)) {
         _exit(0);
     }
     close(ends[1]);
-    size_t used = 0;
-    ssize_t got;
-    while ((got = read(ends[0], end.text + used, sizeof end.text - 1 - used)) > 0) used += (size_t)got;
+    const size_t room = sizeof end.text - 1;
+    for (size_t used = 0; used < room;) {
+        const ssize_t got = read(ends[0], end.text + used, room - used);
+        if (got <= 0) break;
+        used += (size_t)got;
+    }
     close(ends[0]);
     assert_int_equal(waitpid(child, &status, 0), child);
     end.seconds = now() - start;
