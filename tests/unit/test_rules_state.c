@@ -1,5 +1,7 @@
 // Over every rule: outputs never depend on later tokens, bit by bit; a sequence cut anywhere with its state carried
 // equals the whole, gradients too; packed documents equal separate ones; one and two threads give the same bits.
+#include <omp.h>
+
 #include "rule_variants.h"
 
 enum { PIECES_MOST = 4 };
@@ -267,8 +269,10 @@ static void test_threads(void **state) {
             mixer_case two = case_new(&spec);
             case_fill(&one, 15);
             case_fill(&two, 15);
+            const int threads = omp_get_max_threads();
             case_run(&one);
             case_run(&two);
+            assert_int_equal(omp_get_max_threads(), threads);
             for (int i = 0; i < CASE_INPUTS + CASE_OUTPUTS; i++) {
                 const bool input = i < CASE_INPUTS;
                 const size_t at = input ? case_inputs[i].gradient : case_outputs[i - CASE_INPUTS].value;
