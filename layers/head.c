@@ -3,12 +3,13 @@
 
 // Logits of one piece stay near this size: large enough for full products, small beside the other activations.
 #define FWA_HEAD_PIECE_BYTES (128 << 20)
+#define FWA_HEAD_PIECE_ALIGN 64 // rows
 
 fwa_status fwa_head_plan_acts(const fwa_layer_context *ctx, const fwa_model_spec *model, fwa_arena *scratch,
                               fwa_arena *kept, fwa_head_acts *acts) {
     int64_t R = ctx->B * ctx->T;
     int64_t fit = FWA_HEAD_PIECE_BYTES / ((int64_t)fwa_dtype_size(ctx->backend->compute) * model->N);
-    acts->rows = fwa_min(R, fwa_max(fit, 64));
+    acts->rows = fwa_min(R, fwa_max(fit / FWA_HEAD_PIECE_ALIGN, 1) * FWA_HEAD_PIECE_ALIGN);
     const int64_t logits[] = {acts->rows, model->N}, rows[] = {R};
     FWA_TRY(fwa_arena_plan(scratch, &acts->logits, ctx->backend->compute, 2, logits));
     FWA_TRY(fwa_arena_plan(kept, &acts->loss, ctx->backend->master, 1, rows));

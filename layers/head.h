@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 typedef struct fwa_head_acts {
-    int64_t rows;          // rows of a piece
+    int64_t rows;          // of a piece; fewer than planned may be set
     fwa_tensor logits;     // [rows,N]
     fwa_tensor loss;       // [R] mst
     fwa_tensor prediction; // i32 [R]

@@ -1,0 +1,276 @@
+// What a whole model must keep to, whatever its rules: accumulation, evaluation, the head in pieces, missing targets,
+// padded vocabulary, memory that starts as anything, causality, and gradients that are final when they are announced.
+#include "tests/model_case.h"
+
+static void with_model(const fwa_model_spec *spec, void (*body)(model_case *c)) {
+    model_case c;
+    model_open(&c, spec);
+    body(&c);
+    model_close(&c);
+    check_release(NULL);
+}
+
+// Runs `body` for one model of every setting of every rule, and for the model of all rules.
+static void each_model(void (*body)(model_case *c)) {
+    model_variant variants[MODEL_VARIANTS_MOST];
+    const fwa_model_spec hybrid = model_spec_hybrid();
+    for (int r = 0; r < fwa_rule_count(); r++)
+        for (int i = 0, count = model_variants(fwa_rule_at(r), variants); i < count; i++)
+            with_model(&variants[i].spec, body);
+    with_model(&hybrid, body);
+}
+
+// `model_open` for the model of all rules.
+static void open_hybrid(model_case *c) {
+    fwa_model_spec spec = model_spec_hybrid();
+    model_open(c, &spec);
+}
+
+static void test_accumulation_equals_one_batch(void **state) {
+    (void)state;
+    model_case c;
+    open_hybrid(&c);
+    model_train(&c);
+    fwa_step_state whole = c.state;
+    fwa_tensor gradients = check_duplicate(model_gradients(&c));
+    fwa_activations *half = activations_new(&c, 1, MODEL_T, true);
+    model_clear(&c);
+    model_add(&c, half, 0);
+    model_add(&c, half, MODEL_T);
+    assert_true(fabs(c.state.loss_sum - whole.loss_sum) <= 1e-12 * whole.loss_sum);
+    assert_true(c.state.valid == whole.valid);
+    check_close(model_gradients(&c), gradients, 1e-12);
+    fwa_activations_destroy(half);
+    model_close(&c);
+}
+
+static void check_evaluation(model_case *c) {
+    fwa_activations *shared = activations_new(c, MODEL_B, MODEL_T, false);
+    assert_true(fwa_arena_bytes(shared->kept) < fwa_arena_bytes(c->acts->kept));
+    for (int round = 0; round < 2; round++) {
+        model_train(c);
+        double trained = c->state.loss_sum;
+        assert_true(trained > 0);
+        assert_true(model_evaluate(c, shared) == trained);
+        assert_int_equal(check_differences(shared->head.loss, c->acts->head.loss), 0);
+        assert_int_equal(check_differences(shared->head.prediction, c->acts->head.prediction), 0);
+    }
+    assert_true(c->state.valid == MODEL_ROWS - 3); // every fifth row from 1 on has no target
+    fwa_activations_destroy(shared);
+}
+
+static void test_evaluation_equals_training(void **state) {
+    (void)state;
+    each_model(check_evaluation);
+}
+
+static void test_head_in_pieces(void **state) {
+    (void)state;
+    model_case c;
+    open_hybrid(&c);
+    model_train(&c);
+    double loss = c.state.loss_sum;
+    fwa_tensor gradients = check_duplicate(model_gradients(&c));
+    fwa_tensor prediction = check_duplicate(c.acts->head.prediction);
+    assert_int_equal(c.acts->head.rows, MODEL_ROWS);
+    for (int64_t rows = 1; rows <= MODEL_ROWS; rows += 4) {
+        c.acts->head.rows = rows;
+        model_train(&c);
+        assert_true(fabs(c.state.loss_sum - loss) <= 1e-12 * loss);
+        check_close(model_gradients(&c), gradients, 1e-12);
+        assert_int_equal(check_differences(c.acts->head.prediction, prediction), 0);
+    }
+    model_close(&c);
+}
+
+static void test_large_vocabularies_take_several_pieces(void **state) {
+    (void)state;
+    fwa_backend *plan;
+    fwa_model *model;
+    fwa_activations *acts;
+    fwa_model_spec spec = model_spec(fwa_rule_at(0));
+    spec.N = spec.vocab = 50304;
+    check_ok(fwa_backend_create_plan(&plan, FWA_BF16));
+    check_ok(fwa_model_create(&model, &spec, plan, true));
+    check_ok(fwa_activations_create(&acts, model, plan, 8, 1024, true, NULL));
+    assert_in_range(acts->head.rows, 64, 2048);
+    assert_int_equal(acts->head.rows % 64, 0);
+    assert_int_equal(acts->head.logits.shape[0], acts->head.rows);
+    fwa_activations_destroy(acts);
+    fwa_model_destroy(model);
+    plan->destroy(plan);
+}
+
+static void test_padded_vocabulary_takes_no_part(void **state) {
+    (void)state;
+    model_case c;
+    open_hybrid(&c);
+    const int64_t D = c.model->spec.D, first = c.model->spec.vocab * D, end = c.model->spec.N * D;
+    model_train(&c);
+    double loss = c.state.loss_sum;
+    fwa_tensor gradients = check_duplicate(model_gradients(&c));
+    for (int64_t i = first; i < end; i++) {
+        assert_true(check_get(param_grad(&c, c.model->embedding), i) == 0);
+        param_set(&c, c.model->embedding, i, 50);
+    }
+    model_train(&c);
+    assert_true(c.state.loss_sum == loss);
+    assert_int_equal(check_differences(model_gradients(&c), gradients), 0);
+    for (int64_t r = 0; r < MODEL_ROWS; r++)
+        assert_true(check_get(c.acts->head.prediction, r) < (double)c.model->spec.vocab);
+    model_close(&c);
+}
+
+static void check_no_targets(model_case *c) {
+    for (int r = 0; r < MODEL_ROWS; r++) c->targets[r] = -1;
+    model_train(c);
+    assert_true(c->state.loss_sum == 0);
+    assert_true(c->state.valid == 0);
+    for (int64_t i = 0; i < fwa_tensor_count(model_gradients(c)); i++)
+        assert_true(check_get(model_gradients(c), i) == 0);
+}
+
+static void test_no_targets_no_gradient(void **state) {
+    (void)state;
+    each_model(check_no_targets);
+}
+
+static void fill_memory(const fwa_activations *acts, int byte) {
+    memset(fwa_arena_data(acts->kept), byte, fwa_arena_bytes(acts->kept));
+    memset(fwa_arena_data(acts->scratch), byte, fwa_arena_bytes(acts->scratch));
+}
+
+static void check_poisoned(model_case *c) {
+    fwa_activations *shared = activations_new(c, MODEL_B, MODEL_T, false);
+    fill_memory(c->acts, 0);
+    model_train(c);
+    double loss = c->state.loss_sum;
+    fwa_tensor gradients = check_duplicate(model_gradients(c));
+    fill_memory(c->acts, 0xFF);
+    fill_memory(shared, 0xFF);
+    model_train(c);
+    assert_true(c->state.loss_sum == loss);
+    assert_int_equal(check_differences(model_gradients(c), gradients), 0);
+    assert_true(model_evaluate(c, shared) == loss);
+    fwa_activations_destroy(shared);
+}
+
+static void test_memory_may_hold_anything(void **state) {
+    (void)state;
+    each_model(check_poisoned);
+}
+
+// Another token at t leaves what stands before t, and the other sequence, as it was.
+static void check_causality(model_case *c) {
+    fwa_activations *shared = activations_new(c, MODEL_B, MODEL_T, false);
+    for (int r = 0; r < MODEL_ROWS; r++) c->targets[r] = r % 17;
+    model_evaluate(c, shared);
+    fwa_tensor loss = check_duplicate(shared->head.loss), prediction = check_duplicate(shared->head.prediction);
+    fwa_tensor n = check_duplicate(shared->n);
+    for (int t = 0; t < MODEL_T; t++) {
+        c->tokens[t] = (c->tokens[t] + 1) % 17;
+        model_evaluate(c, shared);
+        c->tokens[t] = (c->tokens[t] + 16) % 17;
+        for (int64_t r = 0; r < MODEL_ROWS; r++) {
+            fwa_tensor row = fwa_tensor_slice(shared->n, 0, r, 1), before = fwa_tensor_slice(n, 0, r, 1);
+            if (r >= t && r < MODEL_T) continue;
+            assert_int_equal(check_differences(row, before), 0);
+            assert_true(check_get(shared->head.loss, r) == check_get(loss, r));
+            assert_true(check_get(shared->head.prediction, r) == check_get(prediction, r));
+        }
+        assert_true(check_get(shared->head.loss, t) != check_get(loss, t));
+        // The change reaches the end: every rule remembers.
+        assert_true(check_get(shared->head.loss, MODEL_T - 1) != check_get(loss, MODEL_T - 1));
+    }
+    fwa_activations_destroy(shared);
+}
+
+static void test_causality(void **state) {
+    (void)state;
+    each_model(check_causality);
+}
+
+typedef struct announced {
+    const fwa_params *params;
+    int count, order[FWA_MAX_MIXERS + 4];
+    fwa_tensor then[FWA_MAX_MIXERS + 4]; // gradients of order[i] when announced
+} announced;
+
+static fwa_status bucket_done(void *user, int bucket) {
+    announced *a = user;
+    a->order[a->count] = bucket;
+    a->then[a->count++] = check_duplicate(fwa_params_bucket(a->params, bucket));
+    return FWA_OK;
+}
+
+static void test_buckets_are_final_when_announced(void **state) {
+    (void)state;
+    model_case c;
+    open_hybrid(&c);
+    announced a = {.params = &c.model->params};
+    const fwa_bucket_hook hook = {bucket_done, &a};
+    model_train(&c); // gradients of an earlier micro-batch
+    check_ok(fwa_model_train(c.model, c.acts, &c.state, &hook));
+    assert_int_equal(a.count, c.model->spec.L + 2);
+    for (int i = 0; i < a.count; i++) {
+        assert_int_equal(a.order[i], a.count - 1 - i);
+        assert_int_equal(check_differences(fwa_params_bucket(a.params, a.order[i]), a.then[i]), 0);
+    }
+    model_close(&c);
+}
+
+static bool holds(fwa_tensor bucket, fwa_tensor grad) {
+    const char *start = bucket.data, *data = grad.data;
+    return data >= start && data + fwa_tensor_bytes(grad) <= start + fwa_tensor_bytes(bucket);
+}
+
+static bool overlap(fwa_tensor a, fwa_tensor b) {
+    const char *x = a.data, *y = b.data;
+    return x < y + fwa_tensor_bytes(b) && y < x + fwa_tensor_bytes(a);
+}
+
+static void test_buckets_hold_every_gradient_once(void **state) {
+    (void)state;
+    model_case c;
+    open_hybrid(&c);
+    const fwa_params *params = &c.model->params;
+    for (int i = 0; i < params->count; i++)
+        for (int b = 0; b < params->buckets; b++)
+            assert_int_equal(holds(fwa_params_bucket(params, b), params->at[i].tensor[FWA_PARAM_GRAD]),
+                             params->at[i].bucket == b);
+    for (int a = 0; a < params->buckets; a++)
+        for (int b = 0; b < a; b++) assert_false(overlap(fwa_params_bucket(params, a), fwa_params_bucket(params, b)));
+    model_close(&c);
+}
+
+static fwa_status refuse(void *user, int bucket) {
+    (void)user;
+    FWA_CHECK(bucket != 1, FWA_COMM, "bucket %d: refused", bucket);
+    return FWA_OK;
+}
+
+static void test_errors_of_the_hook_come_back(void **state) {
+    (void)state;
+    model_case c;
+    open_hybrid(&c);
+    const fwa_bucket_hook hook = {refuse, NULL};
+    check_status(fwa_model_train(c.model, c.acts, &c.state, &hook), FWA_COMM);
+    model_close(&c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_accumulation_equals_one_batch, check_release),
+        cmocka_unit_test_teardown(test_evaluation_equals_training, check_release),
+        cmocka_unit_test_teardown(test_head_in_pieces, check_release),
+        cmocka_unit_test(test_large_vocabularies_take_several_pieces),
+        cmocka_unit_test_teardown(test_padded_vocabulary_takes_no_part, check_release),
+        cmocka_unit_test_teardown(test_no_targets_no_gradient, check_release),
+        cmocka_unit_test_teardown(test_memory_may_hold_anything, check_release),
+        cmocka_unit_test_teardown(test_causality, check_release),
+        cmocka_unit_test_teardown(test_buckets_are_final_when_announced, check_release),
+        cmocka_unit_test(test_buckets_hold_every_gradient_once),
+        cmocka_unit_test(test_errors_of_the_hook_come_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,89 @@
+// The gradient of the whole model against central differences in double: every rule, every setting of the layers.
+#include "tests/model_case.h"
+
+#define STEP  1e-5
+#define LIMIT 1e-7
+
+enum { SMALL = 12, MOST = 512 }; // elements
+
+// Central differences of fourth order by parameter `p`, along `direction`, or in its element `element` alone.
+static double slope(model_case *c, fwa_activations *acts, int p, int64_t element, const double *direction, int64_t n) {
+    static const double steps[] = {-2, -1, 1, 2}, weights[] = {1, -8, 8, -1};
+    double keep[MOST], sum = 0;
+    for (int64_t i = 0; i < n; i++) keep[i] = param_get(c, p, i);
+    for (int s = 0; s < 4; s++) {
+        for (int64_t i = 0; i < n; i++)
+            if (element < 0 || i == element) param_set(c, p, i, keep[i] + steps[s] * STEP * direction[i]);
+        sum += weights[s] * model_evaluate(c, acts);
+    }
+    for (int64_t i = 0; i < n; i++) param_set(c, p, i, keep[i]);
+    return sum / (12 * STEP);
+}
+
+static void random_unit(double *direction, int64_t n, uint64_t stream) {
+    double square = 0;
+    for (int64_t i = 0; i < n; i++) {
+        direction[i] = fwa_rng_normal(8, stream, (uint64_t)i);
+        square += direction[i] * direction[i];
+    }
+    for (int64_t i = 0; i < n; i++) direction[i] /= sqrt(square);
+}
+
+// Random directions of every parameter; each element of the small ones.
+static void check_param(model_case *c, fwa_activations *acts, int p, const char *what) {
+    enum { DIRECTIONS = 2 };
+    double direction[MOST];
+    const fwa_tensor g = param_grad(c, p);
+    const int64_t n = fwa_tensor_count(g);
+    const double size = fmax(sqrt(check_dot(g, g)), 0.1);
+    assert_true(n <= MOST);
+    for (int64_t element = -DIRECTIONS; element < (n <= SMALL ? n : 0); element++) {
+        double expected = 0;
+        if (element < 0)
+            random_unit(direction, n, (uint64_t)(10 * p - element));
+        else
+            direction[element] = 1;
+        for (int64_t i = 0; i < n; i++)
+            if (element < 0 || i == element) expected += check_get(g, i) * direction[i];
+        double got = slope(c, acts, p, element, direction, n);
+        if (!(fabs(got - expected) <= LIMIT * size))
+            fail_msg("%s: %s, element %lld: gradient %.10g, difference %.10g, size %.3g", what,
+                     c->model->params.at[p].name, (long long)element, expected, got, size);
+    }
+}
+
+static void check_spec(const fwa_model_spec *spec, const char *rule, const char *variant) {
+    model_case c;
+    char what[128];
+    snprintf(what, sizeof what, "%s, %s", rule, variant);
+    model_open(&c, spec);
+    fwa_activations *acts = activations_new(&c, MODEL_B, MODEL_T, false);
+    model_train(&c);
+    for (int p = 0; p < c.model->params.count; p++) check_param(&c, acts, p, what);
+    fwa_activations_destroy(acts);
+    model_close(&c);
+}
+
+static void test_every_rule_and_setting(void **state) {
+    (void)state;
+    model_variant variants[MODEL_VARIANTS_MOST];
+    for (int r = 0; r < fwa_rule_count(); r++) {
+        const fwa_rule *rule = fwa_rule_at(r);
+        int count = model_variants(rule, variants);
+        for (int i = 0; i < count; i++) check_spec(&variants[i].spec, rule->name, variants[i].name);
+    }
+}
+
+static void test_layers_of_different_rules(void **state) {
+    (void)state;
+    fwa_model_spec spec = model_spec_hybrid();
+    check_spec(&spec, "all rules", "one a layer");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_every_rule_and_setting, check_release),
+        cmocka_unit_test_teardown(test_layers_of_different_rules, check_release),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
