@@ -2,6 +2,7 @@
 //
 //   S_t = gamma_t S_{t-1} + w_t sum_{j in I_t} x_j r_j^T      o_t = S_t^T q_t
 //   additive: r_j = v_j      delta: r_t = v_t - S_{t-1}^T x_t (or against gamma_t S_{t-1}), I_t = {t}
+//   column: as additive or delta with w and gamma for every value column, I_t = {t}
 //   attention: o_t = sum_j softmax_j(scale q_t . x_j) v_j over j in I_t; no S
 //
 // Pairs (x_j, v_j) are rows: n rows of the tail, then one a step, so that step t (from 0) owns row n + t. I_t is the
@@ -25,7 +26,7 @@ typedef struct fwa_core_task {
     const int64_t *first;  // [T], never decreasing; n+t+1 where step t has no pair
     const uint8_t *drop;   // [T], 1 where S is emptied before step t
     const real *q, *x, *v; // [T,K], [n+T,K], [n+T,V]
-    const real *w, *gamma; // [T]
+    const real *w, *gamma; // [T]; column: [T,V]
     real *o;               // [T,V], overwritten
     real *S;               // [K,V]: before the first step, then after the last
     real *saved;
@@ -35,7 +36,7 @@ typedef struct fwa_core_task {
 typedef struct fwa_core_grads {
     const real *d_o;    // [T,V]
     real *dq, *dx, *dv; // +=
-    real *dw, *dgamma;  // overwritten; not by attention
+    real *dw, *dgamma;  // as w and gamma; overwritten; not by attention
     real *dS;           // of S after the last step, then of S before the first
 } fwa_core_grads;
 
@@ -47,5 +48,6 @@ typedef struct fwa_core_impl {
 } fwa_core_impl;
 
 extern const fwa_core_impl FWA_T(fwa_core_additive), FWA_T(fwa_core_delta), FWA_T(fwa_core_attention);
+extern const fwa_core_impl FWA_T(fwa_core_column_additive), FWA_T(fwa_core_column_delta);
 
 #endif

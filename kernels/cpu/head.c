@@ -45,28 +45,29 @@ fwa_head FWA_T(fwa_head_plan)(const fwa_rule *rule, const fwa_mixer_call *call, 
     const int64_t T = head.task.T, K = head.task.K, V = head.task.V, rows = head.task.n + T;
     fwa_bump bump = {.base = memory};
     head.rows = rows;
+    head.columns = rule->inputs & FWA_INPUT_BETA_CHANNEL ? V : 1;
     head.shifted = (rule->switches & FWA_SWITCH_SHIFT) && call->options.shift == FWA_SHIFT_NEXT_LATENT;
     head.q = FWA_TAKE(&bump, real, T * K);
     head.x = FWA_TAKE(&bump, real, rows * K);
     head.v = FWA_TAKE(&bump, real, rows * V);
     head.o = FWA_TAKE(&bump, real, T * V);
     head.S = FWA_TAKE(&bump, real, K * V);
-    head.w = FWA_TAKE(&bump, real, T);
-    head.gamma = FWA_TAKE(&bump, real, T);
-    for (int i = 0; i < 3; i++) head.scalars[i] = FWA_TAKE(&bump, real, T);
+    head.w = FWA_TAKE(&bump, real, T * head.columns);
+    head.gamma = FWA_TAKE(&bump, real, T * head.columns);
+    for (int i = 0; i < 3; i++) head.scalars[i] = FWA_TAKE(&bump, real, T * (i ? 1 : head.columns));
     head.first = FWA_TAKE(&bump, int64_t, T);
     head.drop = FWA_TAKE(&bump, uint8_t, T);
-    head.norms = FWA_TAKE(&bump, double, rows);
+    head.energy = FWA_TAKE(&bump, double, T);
     if (backward) {
         head.d_o = FWA_TAKE(&bump, real, T * V);
         head.dq = FWA_TAKE(&bump, real, T * K);
         head.dx = FWA_TAKE(&bump, real, rows * K);
         head.dv = FWA_TAKE(&bump, real, rows * V);
         head.dS = FWA_TAKE(&bump, real, K * V);
-        head.dw = FWA_TAKE(&bump, real, T);
-        head.dgamma = FWA_TAKE(&bump, real, T);
-        for (int i = 0; i < 3; i++) head.dscalars[i] = FWA_TAKE(&bump, real, T);
-        head.dnorms = FWA_TAKE(&bump, double, rows);
+        head.dw = FWA_TAKE(&bump, real, T * head.columns);
+        head.dgamma = FWA_TAKE(&bump, real, T * head.columns);
+        for (int i = 0; i < 3; i++) head.dscalars[i] = FWA_TAKE(&bump, real, T * (i ? 1 : head.columns));
+        head.denergy = FWA_TAKE(&bump, double, T);
     }
     head.bytes = bump.used;
     head.task.first = head.first;
@@ -116,14 +117,21 @@ void FWA_T(fwa_head_gather_keys)(const fwa_head *head, int64_t b, int64_t hq) {
     }
 }
 
+// Element [b,t,h] of a scalar, or the first of its values per channel.
+static real *scalar_at(fwa_tensor t, int64_t b, int64_t time, int64_t h) {
+    return t.ndim == 4 ? at3(t, b, time, h) : at2(t, b, time) + h;
+}
+
 static void gather_scalar(real *to, fwa_tensor from, int64_t b, int64_t h, int64_t T) {
+    const int64_t columns = from.ndim == 4 ? from.shape[3] : 1;
     if (!fwa_tensor_present(from)) return;
-    for (int64_t t = 0; t < T; t++) to[t] = at2(from, b, t)[h];
+    for (int64_t t = 0; t < T; t++) fwa_copy(to + t * columns, scalar_at(from, b, t, h), columns);
 }
 
 static void scatter_scalar(fwa_tensor to, const real *from, int64_t b, int64_t h, int64_t T) {
+    const int64_t columns = to.ndim == 4 ? to.shape[3] : 1;
     if (!fwa_tensor_present(to)) return;
-    for (int64_t t = 0; t < T; t++) at2(to, b, t)[h] = from[t];
+    for (int64_t t = 0; t < T; t++) fwa_copy(scalar_at(to, b, t, h), from + t * columns, columns);
 }
 
 // S [K,V] and its extra column z into `to` [K, V or V+1]; absent: zeros.

@@ -15,19 +15,21 @@ typedef struct fwa_head {
     const fwa_mixer_call *call;
     int64_t rows;       // n + T
     bool shifted;       // x_t = k_{t-1}
+    int64_t columns;    // of beta, w, gamma: V where beta is given per value channel, else 1
     fwa_core_task task; // sizes; pointers are set for each head
     real *q, *x, *v, *o, *S, *w, *gamma;
-    real *scalars[3]; // beta, lambda, log_decay [T]
+    real *scalars[3]; // beta [T,columns], lambda, log_decay [T]
     int64_t *first;
     uint8_t *drop;
     // Backward only.
     real *d_o, *dq, *dx, *dv, *dS, *dw, *dgamma;
     real *dscalars[3];
-    double *norms, *dnorms; // norms: forward too
-    size_t bytes;           // of the layout, without the core's scratch
+    double *energy, *denergy; // [T] of the rate; energy: forward too
+    size_t bytes;             // of the layout, without the scratch of rate and core
 } fwa_head;
 
-// Lays a head out in `memory` (NULL: sizes only); what is left of it is the core's (task.scratch).
+// Lays a head out in `memory` (NULL: sizes only); what is left of it is the rate's and the core's
+// (task.scratch).
 fwa_head FWA_T(fwa_head_plan)(const fwa_rule *rule, const fwa_mixer_call *call, bool decay_first, bool backward,
                               char *memory);
 // Windows and document starts of sequence b.

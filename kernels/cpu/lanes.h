@@ -51,6 +51,21 @@ static inline void fwa_scale(real *y, real a, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] *= a;
 }
 
+// y = a o x, element by element
+static inline void fwa_multiplied(real *restrict y, const real *restrict a, const real *restrict x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = a[i] * x[i];
+}
+
+// y = a o y
+static inline void fwa_multiply(real *restrict y, const real *restrict a, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] *= a[i];
+}
+
+// y += a o x
+static inline void fwa_multiply_add(real *restrict y, const real *restrict a, const real *restrict x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] += a[i] * x[i];
+}
+
 static inline void fwa_copy(real *restrict y, const real *restrict x, int64_t n) {
     memcpy(y, x, (size_t)n * sizeof *y);
 }

@@ -22,10 +22,48 @@ static saved_layout plan_saved(const fwa_mixer_kit *kit, const fwa_head *head) {
     return layout;
 }
 
+static fwa_rate_task make_rate(const fwa_head *head, bool backward, void *work) {
+    const fwa_mixer_call *call = head->call;
+    const fwa_core_task *task = &head->task;
+    return (fwa_rate_task){
+        .options = &call->options,
+        .T = task->T,
+        .n = task->n,
+        .K = task->K,
+        .columns = head->columns,
+        .first = head->first,
+        .x = head->x,
+        .beta = fwa_tensor_present(call->beta) ? head->scalars[0] : NULL,
+        .lambda = fwa_tensor_present(call->lambda) ? head->scalars[1] : NULL,
+        .log_decay = fwa_tensor_present(call->log_decay) ? head->scalars[2] : NULL,
+        .backward = backward,
+        .energy = head->energy,
+        .denergy = head->denergy,
+        .work = work,
+        .w = head->w,
+        .gamma = head->gamma,
+        .dw = head->dw,
+        .dgamma = head->dgamma,
+        .dbeta = head->dscalars[0],
+        .dlambda = head->dscalars[1],
+        .dlog_decay = head->dscalars[2],
+        .dx = head->dx,
+    };
+}
+
+// Bytes that the energy of the rate needs, behind a head's layout.
+static int64_t rate_work(const fwa_mixer_kit *kit, const fwa_head *head, bool backward) {
+    const fwa_rate_task rate = make_rate(head, backward, NULL);
+    return kit->rate->energy ? (int64_t)kit->rate->energy->work(&rate) : 0;
+}
+
 // Bytes of one thread's scratch.
 static size_t plan_scratch(const fwa_mixer_kit *kit, const fwa_mixer_call *call, bool backward) {
     const fwa_head head = FWA_T(fwa_head_plan)(kit->rule, call, kit->decay_first, backward, NULL);
-    return head.bytes + (kit->core->scratch(&head.task, backward) + 63) / 64 * 64;
+    fwa_bump bump = {.used = head.bytes};
+    FWA_TAKE(&bump, char, rate_work(kit, &head, backward));
+    FWA_TAKE(&bump, char, (int64_t)kit->core->scratch(&head.task, backward));
+    return bump.used;
 }
 
 fwa_status FWA_T(fwa_mixer_cpu_sizes)(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call,
@@ -63,38 +101,14 @@ static real *head_saved(const fwa_mixer_call *call, const saved_layout *layout, 
     return (real *)((char *)call->saved.data + (size_t)(b * call->shape.H + h) * layout->bytes);
 }
 
-static fwa_rate_task make_rate(const fwa_head *head) {
-    const fwa_mixer_call *call = head->call;
-    const fwa_core_task *task = &head->task;
-    return (fwa_rate_task){
-        .options = &call->options,
-        .T = task->T,
-        .n = task->n,
-        .K = task->K,
-        .first = head->first,
-        .x = head->x,
-        .beta = fwa_tensor_present(call->beta) ? head->scalars[0] : NULL,
-        .lambda = fwa_tensor_present(call->lambda) ? head->scalars[1] : NULL,
-        .log_decay = fwa_tensor_present(call->log_decay) ? head->scalars[2] : NULL,
-        .norms = head->norms,
-        .dnorms = head->dnorms,
-        .w = head->w,
-        .gamma = head->gamma,
-        .dw = head->dw,
-        .dgamma = head->dgamma,
-        .dbeta = head->dscalars[0],
-        .dlambda = head->dscalars[1],
-        .dlog_decay = head->dscalars[2],
-        .dx = head->dx,
-    };
-}
-
-static void group_forward(const fwa_mixer_kit *kit, fwa_head *head, const saved_layout *layout, int64_t b, int64_t hq) {
+static void group_forward(const fwa_mixer_kit *kit, fwa_head *head, void *work, const saved_layout *layout, int64_t b,
+                          int64_t hq) {
     const fwa_mixer_call *call = head->call;
     const int64_t group = call->shape.H / call->shape.Hq;
-    const fwa_rate_task rate = make_rate(head);
+    const fwa_rate_task rate = make_rate(head, false, work);
     FWA_T(fwa_head_windows)(head, b);
     FWA_T(fwa_head_gather_keys)(head, b, hq);
+    if (kit->rate->energy) kit->rate->energy->forward(&rate);
     for (int64_t h = hq * group; h < (hq + 1) * group; h++) {
         FWA_T(fwa_head_gather_values)(head, b, h);
         kit->rate->forward(&rate);
@@ -106,16 +120,18 @@ static void group_forward(const fwa_mixer_kit *kit, fwa_head *head, const saved_
     FWA_T(fwa_head_scatter_keys)(head, b, hq);
 }
 
-static void group_backward(const fwa_mixer_kit *kit, fwa_head *head, const saved_layout *layout,
+static void group_backward(const fwa_mixer_kit *kit, fwa_head *head, void *work, const saved_layout *layout,
                            const fwa_mixer_grads *grads, int64_t b, int64_t hq) {
     const fwa_mixer_call *call = head->call;
     const int64_t group = call->shape.H / call->shape.Hq;
-    const fwa_rate_task rate = make_rate(head);
+    const fwa_rate_task rate = make_rate(head, true, work);
     const fwa_core_grads core_grads = {head->d_o, head->dq, head->dx, head->dv, head->dw, head->dgamma, head->dS};
     FWA_T(fwa_head_windows)(head, b);
     FWA_T(fwa_head_gather_keys)(head, b, hq);
     fwa_zero(head->dq, head->task.T * head->task.K);
     fwa_zero(head->dx, head->rows * head->task.K);
+    memset(head->denergy, 0, (size_t)head->task.T * sizeof *head->denergy);
+    if (kit->rate->energy) kit->rate->energy->forward(&rate);
     for (int64_t h = hq * group; h < (hq + 1) * group; h++) {
         head->task.saved = head_saved(call, layout, b, h);
         FWA_T(fwa_head_gather_values)(head, b, h);
@@ -125,6 +141,7 @@ static void group_backward(const fwa_mixer_kit *kit, fwa_head *head, const saved
         kit->rate->backward(&rate);
         FWA_T(fwa_head_scatter_value_grads)(head, grads, b, h);
     }
+    if (kit->rate->energy) kit->rate->energy->backward(&rate);
     FWA_T(fwa_head_scatter_key_grads)(head, grads, b, hq);
 }
 
@@ -141,12 +158,13 @@ static void run_groups(const fwa_mixer_kit *kit, const fwa_backend *backend, con
         char *memory = (char *)call->scratch.data + (size_t)omp_get_thread_num() * stride;
         fwa_head head = FWA_T(fwa_head_plan)(kit->rule, call, kit->decay_first, grads != NULL, memory);
         const saved_layout layout = plan_saved(kit, &head);
+        void *work = FWA_TAKE(&head.task.scratch, char, rate_work(kit, &head, grads != NULL));
 #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < groups; i++) {
             if (grads)
-                group_backward(kit, &head, &layout, grads, i / Hq, i % Hq);
+                group_backward(kit, &head, work, &layout, grads, i / Hq, i % Hq);
             else
-                group_forward(kit, &head, &layout, i / Hq, i % Hq);
+                group_forward(kit, &head, work, &layout, i / Hq, i % Hq);
         }
     }
 }

@@ -1,7 +1,7 @@
 // The recurrence as it stands in rules.md §1, and its reverse sweep. Saved: S before every step, T K V elements.
 #include "kernels/cpu/steps.h"
 
-#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/state.h"
 
 int64_t FWA_T(fwa_steps_saved)(const fwa_core_task *task) {
     return task->T * task->K * task->V;
@@ -30,22 +30,6 @@ size_t FWA_T(fwa_steps_scratch)(const fwa_core_task *task, bool backward) {
     return plan_work(task, none, backward).bytes;
 }
 
-// y[V] = S^T x
-static void state_apply(const real *S, const real *x, real *y, int64_t K, int64_t V) {
-    fwa_zero(y, V);
-    for (int64_t k = 0; k < K; k++) fwa_axpy(y, x[k], S + k * V, V);
-}
-
-// y[K] += a S u
-static void state_apply_transposed(const real *S, const real *u, real a, real *y, int64_t K, int64_t V) {
-    for (int64_t k = 0; k < K; k++) y[k] += a * fwa_dot(S + k * V, u, V);
-}
-
-// S += a x u^T
-static void state_add(real *S, real a, const real *x, const real *u, int64_t K, int64_t V) {
-    for (int64_t k = 0; k < K; k++) fwa_axpy(S + k * V, a * x[k], u, V);
-}
-
 static real residual_factor(const fwa_core_task *task, int64_t t) {
     return task->decay_first ? task->gamma[t] : 1;
 }
@@ -54,7 +38,7 @@ static real residual_factor(const fwa_core_task *task, int64_t t) {
 static void residual(const fwa_core_task *task, int64_t t, const real *S, const steps_work *work) {
     const int64_t V = task->V, row = task->n + t;
     const real factor = residual_factor(task, t), *v = task->v + row * V;
-    state_apply(S, task->x + row * task->K, work->seen, task->K, V);
+    fwa_state_apply(S, task->x + row * task->K, work->seen, task->K, V);
     for (int64_t j = 0; j < V; j++) work->r[j] = v[j] - factor * work->seen[j];
 }
 
@@ -63,7 +47,7 @@ static void write_step(const fwa_core_task *task, int64_t t, const real *r, real
     const int64_t K = task->K, V = task->V;
     fwa_scale(S, task->gamma[t], K * V);
     for (int64_t j = task->first[t]; j <= task->n + t; j++)
-        state_add(S, task->w[t], task->x + j * K, r ? r : task->v + j * V, K, V);
+        fwa_state_add(S, task->w[t], task->x + j * K, r ? r : task->v + j * V, K, V);
 }
 
 void FWA_T(fwa_steps_forward)(const fwa_core_task *task, bool delta) {
@@ -72,10 +56,10 @@ void FWA_T(fwa_steps_forward)(const fwa_core_task *task, bool delta) {
     for (int64_t t = 0; t < task->T; t++) {
         if (task->drop[t]) fwa_zero(task->S, K * V);
         if (task->save) fwa_copy(task->saved + t * K * V, task->S, K * V);
-        if (task->before) state_apply(task->S, task->q + t * K, task->o + t * V, K, V);
+        if (task->before) fwa_state_apply(task->S, task->q + t * K, task->o + t * V, K, V);
         if (delta) residual(task, t, task->S, &work);
         write_step(task, t, delta ? work.r : NULL, task->S);
-        if (!task->before) state_apply(task->S, task->q + t * K, task->o + t * V, K, V);
+        if (!task->before) fwa_state_apply(task->S, task->q + t * K, task->o + t * V, K, V);
     }
 }
 
@@ -83,17 +67,17 @@ void FWA_T(fwa_steps_forward)(const fwa_core_task *task, bool delta) {
 static void read_backward(const fwa_core_task *task, const fwa_core_grads *grads, int64_t t, const real *S) {
     const int64_t K = task->K, V = task->V;
     const real *d_o = grads->d_o + t * V;
-    state_apply_transposed(S, d_o, 1, grads->dq + t * K, K, V);
-    state_add(grads->dS, 1, task->q + t * K, d_o, K, V);
+    fwa_state_apply_transposed(S, d_o, 1, grads->dq + t * K, K, V);
+    fwa_state_add(grads->dS, 1, task->q + t * K, d_o, K, V);
 }
 
 // The write of one pair: dx_j, its share of dw_t; dr = w_t dS^T x_j.
 static void pair_backward(const fwa_core_task *task, const fwa_core_grads *grads, int64_t t, int64_t j, const real *r,
                           real *dr) {
     const int64_t K = task->K, V = task->V;
-    state_apply(grads->dS, task->x + j * K, dr, K, V);
+    fwa_state_apply(grads->dS, task->x + j * K, dr, K, V);
     grads->dw[t] += fwa_dot(dr, r, V);
-    state_apply_transposed(grads->dS, r, task->w[t], grads->dx + j * K, K, V);
+    fwa_state_apply_transposed(grads->dS, r, task->w[t], grads->dx + j * K, K, V);
     fwa_scale(dr, task->w[t], V);
 }
 
@@ -103,8 +87,8 @@ static void residual_backward(const fwa_core_task *task, const fwa_core_grads *g
     const int64_t K = task->K, V = task->V, row = task->n + t;
     const real factor = residual_factor(task, t);
     fwa_axpy(grads->dv + row * V, 1, work->dr, V);
-    state_apply_transposed(S, work->dr, -factor, grads->dx + row * K, K, V);
-    state_add(grads->dS, -factor, task->x + row * K, work->dr, K, V);
+    fwa_state_apply_transposed(S, work->dr, -factor, grads->dx + row * K, K, V);
+    fwa_state_add(grads->dS, -factor, task->x + row * K, work->dr, K, V);
     if (task->decay_first) grads->dgamma[t] -= fwa_dot(work->seen, work->dr, V);
 }
 
