@@ -7,7 +7,7 @@ fwa_mixer_options fwa_mixer_options_default(const fwa_rule *rule) {
     const bool shift = rule->switches & FWA_SWITCH_SHIFT, step = rule->switches & FWA_SWITCH_STEP;
     const bool ridge = rule->switches & FWA_SWITCH_RIDGE;
     return (fwa_mixer_options){
-        .shift = shift ? FWA_SHIFT_NEXT_LATENT : FWA_SHIFT_SAME_STEP,
+        .shift = shift ? rule->default_shift : FWA_SHIFT_SAME_STEP,
         .read = FWA_READ_AFTER_WRITE,
         .step = step ? FWA_STEP_NORMALIZED : FWA_STEP_DIRECT,
         .ridge = ridge ? FWA_RIDGE_COUPLED : FWA_RIDGE_NONE,

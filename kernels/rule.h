@@ -64,13 +64,25 @@ enum {
     FWA_SWITCH_GATE = 1024   // the layer norms o over each head and, where configured, gates it
 };
 
+// How options move so that a limit holds, for each of the two rules that understands the option. Bits.
+enum {
+    FWA_LIMIT_SAME_STEP = 1,
+    FWA_LIMIT_NEXT_LATENT = 2,
+    FWA_LIMIT_DIRECT = 4, // step direct, eta_max off
+    FWA_LIMIT_NO_RIDGE = 8,
+    FWA_LIMIT_NORMALIZED_READ = 16
+};
+
 // A limit in which the rule equals another one, tested with gradients: "with window = 1 falcon3a equals falcon1a".
+// Inputs that both rules take are the same for both.
 typedef struct fwa_rule_limit {
     const char *condition; // for people
     const char *equals;    // name of the other rule
-    // How the options change so that the limit holds; the inputs are then the same for both rules.
-    int64_t window;   // 0: keep
-    int detach_scale; // -1: keep; set for both rules
+    int64_t window;        // 0: keep
+    int detach_scale;      // -1: keep; set for both rules
+    unsigned moves;        // FWA_LIMIT bits
+    unsigned fixed;        // one FWA_INPUT bit: this input is `value` everywhere; 0: none
+    double value;
 } fwa_rule_limit;
 
 typedef struct fwa_rule {
@@ -80,6 +92,7 @@ typedef struct fwa_rule {
     fwa_core core;
     fwa_state_kind state;
     unsigned inputs, switches, forms;
+    fwa_shift default_shift; // where the rule has that switch; without it x_t = k_t
     int64_t default_window;
     bool default_detach_scale;
     double qk_scale_power;        // the operator multiplies q . k by K^power: -1/2 for softmax, 0 elsewhere
@@ -100,8 +113,8 @@ typedef struct fwa_mixer_options {
     double eps_attn; // of the normalised read
 } fwa_mixer_options;
 
-// The defaults of rules.md §4 for a rule: next_latent, after_write, normalized, coupled, eps 1e-3, eps_gamma 0.01,
-// eta_max 1.999, chunk 64, its own window and detach_scale.
+// The defaults of rules.md §4 for a rule: after_write, normalized, coupled, eps 1e-3, eps_gamma 0.01, eta_max 1.999,
+// chunk 64, its own shift, window and detach_scale; same_step, direct, none where it has no such switch.
 fwa_mixer_options fwa_mixer_options_default(const fwa_rule *rule);
 
 typedef struct fwa_mixer_shape {

@@ -187,10 +187,25 @@ static inline mixer_case case_new(const case_spec *spec) {
     return c;
 }
 
+// Scales every row of the last dimension to length 1.
+static inline void case_unit_rows(fwa_tensor t) {
+    const int64_t K = t.ndim ? t.shape[t.ndim - 1] : 1;
+    for (int64_t i = 0; fwa_tensor_present(t) && i < fwa_tensor_count(t); i += K) {
+        double square = 0;
+        for (int64_t k = i; k < i + K; k++) square += check_get(t, k) * check_get(t, k);
+        for (int64_t k = i; k < i + K; k++) check_set(t, k, (double)(float)(check_get(t, k) / sqrt(square)));
+    }
+}
+
+// The step is what the network emits, whatever the length of the key: only unit keys keep a delta rule from growing.
+static inline bool case_needs_unit_keys(const mixer_case *c) {
+    return c->spec.options.step == FWA_STEP_DIRECT && fwa_tensor_present(c->call.beta);
+}
+
 // Random inputs and arriving gradients; the same for cases that differ in form, chunk, type or threads. Normalised
-// reads get nonnegative features.
+// reads get nonnegative features, direct steps unit keys.
 static inline void case_fill(mixer_case *c, uint64_t seed) {
-    const bool positive = c->spec.options.normalized_read;
+    const bool positive = c->spec.options.normalized_read, unit = case_needs_unit_keys(c);
     for (int i = 0; i < CASE_INPUTS; i++) {
         const fwa_tensor t = *case_at(c, case_inputs[i].value);
         const char *name = case_inputs[i].name;
@@ -206,6 +221,7 @@ static inline void case_fill(mixer_case *c, uint64_t seed) {
             check_fill_uniform(t, stream, 0.05, 1.0);
         else
             check_fill_normal(t, stream, strcmp(name, "S0") ? 1.0 : 0.3);
+        if (unit && (name[0] == 'k' || !strcmp(name, "tail_x"))) case_unit_rows(t);
     }
     for (int i = 0; i < CASE_OUTPUTS; i++) {
         const fwa_tensor d = *case_at(c, case_outputs[i].gradient);

@@ -2,6 +2,16 @@
 #include "kernels/cpu/mixer_common.h"
 
 #if FWA_REAL_BITS == 64
+static const fwa_rule_limit limits[] = {
+    {
+        .condition = "ridge none, step direct, shift same_step",
+        .equals = "deltanet",
+        .detach_scale = -1,
+        .moves = FWA_LIMIT_DIRECT | FWA_LIMIT_NO_RIDGE | FWA_LIMIT_SAME_STEP,
+    },
+    {0},
+};
+
 const fwa_rule fwa_rule_falcon1 = {
     .name = "falcon1",
     .title = "gradient step on the squared residual of the last pair, with a step per head",
@@ -13,6 +23,7 @@ const fwa_rule fwa_rule_falcon1 = {
                 FWA_SWITCH_QK_NORM | FWA_SWITCH_CONV | FWA_SWITCH_GATE,
     .forms = FWA_FORM_RECURRENT | FWA_FORM_PARALLEL | FWA_FORM_CHUNK,
     .default_window = 1,
+    .limits = limits,
 };
 #endif
 

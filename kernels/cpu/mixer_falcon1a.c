@@ -2,6 +2,28 @@
 #include "kernels/cpu/mixer_common.h"
 
 #if FWA_REAL_BITS == 64
+static const fwa_rule_limit limits[] = {
+    {.condition = "ridge none, step direct, beta = 1, shift same_step",
+     .equals = "linear_attention",
+     .detach_scale = -1,
+     .moves = FWA_LIMIT_DIRECT | FWA_LIMIT_NO_RIDGE | FWA_LIMIT_SAME_STEP,
+     .fixed = FWA_INPUT_BETA,
+     .value = 1},
+    {.condition = "ridge none, step direct, beta = 1, shift next_latent",
+     .equals = "linear_attention",
+     .detach_scale = -1,
+     .moves = FWA_LIMIT_DIRECT | FWA_LIMIT_NO_RIDGE | FWA_LIMIT_NEXT_LATENT,
+     .fixed = FWA_INPUT_BETA,
+     .value = 1},
+    {.condition = "ridge none, step direct, beta = 1, a normalised read",
+     .equals = "linear_attention",
+     .detach_scale = -1,
+     .moves = FWA_LIMIT_DIRECT | FWA_LIMIT_NO_RIDGE | FWA_LIMIT_SAME_STEP | FWA_LIMIT_NORMALIZED_READ,
+     .fixed = FWA_INPUT_BETA,
+     .value = 1},
+    {0},
+};
+
 const fwa_rule fwa_rule_falcon1a = {
     .name = "falcon1a",
     .title = "gradient step on the inner product of the last pair, with a step per head",
@@ -13,6 +35,7 @@ const fwa_rule fwa_rule_falcon1a = {
                 FWA_SWITCH_PHI | FWA_SWITCH_QK_NORM | FWA_SWITCH_CONV | FWA_SWITCH_GATE,
     .forms = FWA_FORM_RECURRENT | FWA_FORM_PARALLEL | FWA_FORM_CHUNK,
     .default_window = 1,
+    .limits = limits,
 };
 #endif
 

@@ -64,7 +64,7 @@ static void run_file(const char *name, const fwa_rule *rule, worst record[2]) {
     H5Fclose(file);
 }
 
-// The rule attribute of a file is this rule's name.
+// The rule attribute of a file is this rule's name; a name with _normalized is that of the rule's normalised read.
 static bool file_is_of(const char *name, const char *rule) {
     char path[512], text[64] = "";
     if (strlen(name) < 4 || strcmp(name + strlen(name) - 3, ".h5") != 0) return false;
@@ -83,6 +83,8 @@ static bool file_is_of(const char *name, const char *rule) {
     H5Tclose(type);
     H5Aclose(attribute);
     H5Fclose(file);
+    char *suffix = strstr(text, "_normalized");
+    if (suffix) *suffix = '\0';
     return strcmp(text, rule) == 0;
 }
 

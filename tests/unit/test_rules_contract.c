@@ -7,8 +7,36 @@ static fwa_mixer_options limit_options(const fwa_rule *rule, const fwa_rule_limi
     fwa_mixer_options options = fwa_mixer_options_default(rule);
     if (limit->window > 0 && (rule->switches & FWA_SWITCH_WINDOW)) options.window = limit->window;
     if (limit->detach_scale >= 0) options.detach_scale = limit->detach_scale;
+    if (rule->switches & FWA_SWITCH_SHIFT) {
+        if (limit->moves & FWA_LIMIT_SAME_STEP) options.shift = FWA_SHIFT_SAME_STEP;
+        if (limit->moves & FWA_LIMIT_NEXT_LATENT) options.shift = FWA_SHIFT_NEXT_LATENT;
+    }
+    if ((limit->moves & FWA_LIMIT_DIRECT) && (rule->switches & FWA_SWITCH_STEP)) {
+        options.step = FWA_STEP_DIRECT;
+        options.eta_max = 0;
+    }
+    if ((limit->moves & FWA_LIMIT_NO_RIDGE) && (rule->switches & FWA_SWITCH_RIDGE)) options.ridge = FWA_RIDGE_NONE;
+    if (limit->moves & FWA_LIMIT_NORMALIZED_READ) options.normalized_read = true;
     options.chunk = 16;
     return options;
+}
+
+// Both cases get the same inputs, but for what the limit fixes.
+static void limit_fill(mixer_case *got, mixer_case *expected, const fwa_rule_limit *limit) {
+    case_fill(got, 31);
+    case_fill(expected, 31);
+    for (int i = 0; i < CASE_INPUTS; i++) {
+        const fwa_tensor from = *case_at(got, case_inputs[i].value), to = *case_at(expected, case_inputs[i].value);
+        if (fwa_tensor_present(from) && fwa_tensor_present(to) && fwa_tensor_count(from) == fwa_tensor_count(to))
+            check_copy(to, from);
+    }
+    mixer_case *cases[] = {got, expected};
+    for (int i = 0; i < 2; i++) {
+        const fwa_tensor beta = cases[i]->call.beta, log_decay = cases[i]->call.log_decay;
+        if ((limit->fixed & FWA_INPUT_BETA) && fwa_tensor_present(beta)) check_fill_value(beta, limit->value);
+        if ((limit->fixed & FWA_INPUT_LOG_DECAY) && fwa_tensor_present(log_decay))
+            check_fill_value(log_decay, limit->value);
+    }
 }
 
 static void test_limits(void **state) {
@@ -26,8 +54,7 @@ static void test_limits(void **state) {
                 spec.rule = other;
                 spec.options = limit_options(other, limit);
                 mixer_case expected = case_new(&spec);
-                case_fill(&got, 31);
-                case_fill(&expected, 31);
+                limit_fill(&got, &expected, limit);
                 if ((rule->inputs ^ other->inputs) & FWA_INPUT_BETA_CHANNEL) { // one beta copied to all columns
                     mixer_case *wide = rule->inputs & FWA_INPUT_BETA_CHANNEL ? &got : &expected;
                     mixer_case *narrow = wide == &got ? &expected : &got;
@@ -57,6 +84,7 @@ static void test_descriptors(void **state) {
         assert_true((rule->switches & FWA_SWITCH_WINDOW) || rule->default_window == 1);
         const fwa_mixer_options options = fwa_mixer_options_default(rule);
         assert_int_equal(options.window, rule->default_window);
+        assert_int_equal(options.shift, rule->switches & FWA_SWITCH_SHIFT ? rule->default_shift : FWA_SHIFT_SAME_STEP);
         assert_int_equal(options.detach_scale, rule->default_detach_scale);
         const bool matrix = rule->state == FWA_STATE_MATRIX;
         assert_int_equal(fwa_mixer_tail_rows(rule, &options, 9, matrix ? 0 : 4, true),
