@@ -2,6 +2,7 @@
 //
 //   S_t = gamma_t S_{t-1} + w_t sum_{j in I_t} x_j r_j^T      o_t = S_t^T q_t
 //   additive: r_j = v_j      delta: r_t = v_t - S_{t-1}^T x_t (or against gamma_t S_{t-1}), I_t = {t}
+//   window: r_j = v_j - S_{t-1}^T x_j for every j in I_t
 //   column: as additive or delta with w and gamma for every value column, I_t = {t}
 //   attention: o_t = sum_j softmax_j(scale q_t . x_j) v_j over j in I_t; no S
 //
@@ -47,7 +48,8 @@ typedef struct fwa_core_impl {
     void (*backward)(const fwa_core_task *task, const fwa_core_grads *grads);
 } fwa_core_impl;
 
-extern const fwa_core_impl FWA_T(fwa_core_additive), FWA_T(fwa_core_delta), FWA_T(fwa_core_attention);
+extern const fwa_core_impl FWA_T(fwa_core_additive), FWA_T(fwa_core_delta), FWA_T(fwa_core_window),
+    FWA_T(fwa_core_attention);
 extern const fwa_core_impl FWA_T(fwa_core_column_additive), FWA_T(fwa_core_column_delta);
 
 #endif

@@ -1,6 +1,7 @@
 // The recurrence as it stands in rules.md §1, and its reverse sweep. Saved: S before every step, T K V elements.
 #include "kernels/cpu/steps.h"
 
+#include "core/shape.h"
 #include "kernels/cpu/state.h"
 
 int64_t FWA_T(fwa_steps_saved)(const fwa_core_task *task) {
@@ -8,17 +9,18 @@ int64_t FWA_T(fwa_steps_saved)(const fwa_core_task *task) {
 }
 
 typedef struct steps_work {
-    real *seen, *r, *dr; // [V]: S^T x, what is written, its gradient
+    real *seen, *r, *dr; // [B,V], a row for each pair of the window: S^T x, what is written, its gradient
     real *S;             // [K,V]
     size_t bytes;
 } steps_work;
 
 static steps_work plan_work(const fwa_core_task *task, fwa_bump bump, bool backward) {
+    const int64_t pairs = fwa_min(task->halo + 1, task->n + task->T);
     steps_work work = {0};
-    work.seen = FWA_TAKE(&bump, real, task->V);
-    work.r = FWA_TAKE(&bump, real, task->V);
+    work.seen = FWA_TAKE(&bump, real, pairs * task->V);
+    work.r = FWA_TAKE(&bump, real, pairs * task->V);
     if (backward) {
-        work.dr = FWA_TAKE(&bump, real, task->V);
+        work.dr = FWA_TAKE(&bump, real, pairs * task->V);
         work.S = FWA_TAKE(&bump, real, task->K * task->V);
     }
     work.bytes = bump.used;
@@ -34,20 +36,23 @@ static real residual_factor(const fwa_core_task *task, int64_t t) {
     return task->decay_first ? task->gamma[t] : 1;
 }
 
-// r = v_t - factor S^T x_t; S is the state before step t. Leaves S^T x_t in `seen`.
-static void residual(const fwa_core_task *task, int64_t t, const real *S, const steps_work *work) {
-    const int64_t V = task->V, row = task->n + t;
-    const real factor = residual_factor(task, t), *v = task->v + row * V;
-    fwa_state_apply(S, task->x + row * task->K, work->seen, task->K, V);
-    for (int64_t j = 0; j < V; j++) work->r[j] = v[j] - factor * work->seen[j];
+// r_j = v_j - factor S^T x_j over the window; S is the state before step t. Leaves S^T x_j in `seen`.
+static void residuals(const fwa_core_task *task, int64_t t, const real *S, const steps_work *work) {
+    const int64_t V = task->V;
+    const real factor = residual_factor(task, t);
+    for (int64_t j = task->first[t]; j <= task->n + t; j++) {
+        const int64_t at = (j - task->first[t]) * V;
+        fwa_state_apply(S, task->x + j * task->K, work->seen + at, task->K, V);
+        for (int64_t i = 0; i < V; i++) work->r[at + i] = task->v[j * V + i] - factor * work->seen[at + i];
+    }
 }
 
-// S = gamma_t S + w_t sum_{j in I_t} x_j r_j^T
+// S = gamma_t S + w_t sum_{j in I_t} x_j r_j^T; r NULL: v
 static void write_step(const fwa_core_task *task, int64_t t, const real *r, real *S) {
     const int64_t K = task->K, V = task->V;
     fwa_scale(S, task->gamma[t], K * V);
     for (int64_t j = task->first[t]; j <= task->n + t; j++)
-        fwa_state_add(S, task->w[t], task->x + j * K, r ? r : task->v + j * V, K, V);
+        fwa_state_add(S, task->w[t], task->x + j * K, r ? r + (j - task->first[t]) * V : task->v + j * V, K, V);
 }
 
 void FWA_T(fwa_steps_forward)(const fwa_core_task *task, bool delta) {
@@ -57,7 +62,7 @@ void FWA_T(fwa_steps_forward)(const fwa_core_task *task, bool delta) {
         if (task->drop[t]) fwa_zero(task->S, K * V);
         if (task->save) fwa_copy(task->saved + t * K * V, task->S, K * V);
         if (task->before) fwa_state_apply(task->S, task->q + t * K, task->o + t * V, K, V);
-        if (delta) residual(task, t, task->S, &work);
+        if (delta) residuals(task, t, task->S, &work);
         write_step(task, t, delta ? work.r : NULL, task->S);
         if (!task->before) fwa_state_apply(task->S, task->q + t * K, task->o + t * V, K, V);
     }
@@ -81,15 +86,19 @@ static void pair_backward(const fwa_core_task *task, const fwa_core_grads *grads
     fwa_scale(dr, task->w[t], V);
 }
 
-// r = v_t - factor S^T x_t, with work->seen = S^T x_t and work->dr; dS is by now that of S before the step.
-static void residual_backward(const fwa_core_task *task, const fwa_core_grads *grads, int64_t t, const real *S,
-                              const steps_work *work) {
-    const int64_t K = task->K, V = task->V, row = task->n + t;
+// r_j = v_j - factor S^T x_j, with work->seen = S^T x_j and work->dr; dS is by now that of S before the step.
+static void residuals_backward(const fwa_core_task *task, const fwa_core_grads *grads, int64_t t, const real *S,
+                               const steps_work *work) {
+    const int64_t K = task->K, V = task->V;
     const real factor = residual_factor(task, t);
-    fwa_axpy(grads->dv + row * V, 1, work->dr, V);
-    fwa_state_apply_transposed(S, work->dr, -factor, grads->dx + row * K, K, V);
-    fwa_state_add(grads->dS, -factor, task->x + row * K, work->dr, K, V);
-    if (task->decay_first) grads->dgamma[t] -= fwa_dot(work->seen, work->dr, V);
+    for (int64_t j = task->first[t]; j <= task->n + t; j++) {
+        const int64_t at = (j - task->first[t]) * V;
+        const real *dr = work->dr + at;
+        fwa_axpy(grads->dv + j * V, 1, dr, V);
+        fwa_state_apply_transposed(S, dr, -factor, grads->dx + j * K, K, V);
+        fwa_state_add(grads->dS, -factor, task->x + j * K, dr, K, V);
+        if (task->decay_first) grads->dgamma[t] -= fwa_dot(work->seen + at, dr, V);
+    }
 }
 
 void FWA_T(fwa_steps_backward)(const fwa_core_task *task, const fwa_core_grads *grads, bool delta) {
@@ -97,21 +106,21 @@ void FWA_T(fwa_steps_backward)(const fwa_core_task *task, const fwa_core_grads *
     const steps_work work = plan_work(task, task->scratch, true);
     for (int64_t t = task->T - 1; t >= 0; t--) {
         const real *S = task->saved + t * K * V;
-        if (delta) residual(task, t, S, &work);
+        if (delta) residuals(task, t, S, &work);
         if (!task->before) {
             fwa_copy(work.S, S, K * V);
             write_step(task, t, delta ? work.r : NULL, work.S);
             read_backward(task, grads, t, work.S);
         }
         grads->dw[t] = 0;
-        if (delta) fwa_zero(work.dr, V);
         for (int64_t j = task->first[t]; j <= task->n + t; j++) {
-            pair_backward(task, grads, t, j, delta ? work.r : task->v + j * V, work.dr);
+            const int64_t at = delta ? (j - task->first[t]) * V : 0;
+            pair_backward(task, grads, t, j, delta ? work.r + at : task->v + j * V, work.dr + at);
             if (!delta) fwa_axpy(grads->dv + j * V, 1, work.dr, V);
         }
         grads->dgamma[t] = fwa_dot(grads->dS, S, K * V);
         fwa_scale(grads->dS, task->gamma[t], K * V);
-        if (delta) residual_backward(task, grads, t, S, &work);
+        if (delta) residuals_backward(task, grads, t, S, &work);
         if (task->before) read_backward(task, grads, t, S);
         if (task->drop[t]) fwa_zero(grads->dS, K * V);
     }

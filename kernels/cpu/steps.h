@@ -1,4 +1,4 @@
-// The recurrent form of cores with matrix state, additive and delta, step by step; also how one token is decoded.
+// The recurrent form of cores with matrix state (additive, delta, window), step by step; also how one token is decoded.
 #ifndef FWA_KERNELS_CPU_STEPS_H
 #define FWA_KERNELS_CPU_STEPS_H
 
@@ -6,7 +6,7 @@
 
 int64_t FWA_T(fwa_steps_saved)(const fwa_core_task *task);
 size_t FWA_T(fwa_steps_scratch)(const fwa_core_task *task, bool backward);
-// delta: what is written is the residual instead of v.
+// delta: what is written is the residual of each pair of the window instead of its v.
 void FWA_T(fwa_steps_forward)(const fwa_core_task *task, bool delta);
 void FWA_T(fwa_steps_backward)(const fwa_core_task *task, const fwa_core_grads *grads, bool delta);
 
