@@ -39,6 +39,24 @@ static void limit_fill(mixer_case *got, mixer_case *expected, const fwa_rule_lim
     }
 }
 
+// One beta copied to all value channels.
+static void limit_tie(mixer_case *wide, const mixer_case *narrow) {
+    for (int64_t i = 0; i < fwa_tensor_count(wide->call.beta); i++)
+        check_set(wide->call.beta, i, check_get(narrow->call.beta, i / wide->spec.shape.V));
+}
+
+// The gradient of the one beta is the sum over its copies; takes the copies' out of what is compared later.
+static void limit_compare_tied(mixer_case *wide, const mixer_case *narrow) {
+    const int64_t V = wide->spec.shape.V;
+    const fwa_tensor sum = check_new(FWA_F64, narrow->call.shape.B, narrow->call.shape.T, narrow->call.shape.H, 0);
+    check_fill_value(sum, 0);
+    for (int64_t i = 0; i < fwa_tensor_count(wide->grads.dbeta); i++)
+        check_set(sum, i / V, check_get(sum, i / V) + check_get(wide->grads.dbeta, i));
+    check_close(sum, narrow->grads.dbeta, 1e-11);
+    wide->grads.dbeta = fwa_tensor_absent();
+    check_release(NULL);
+}
+
 static void test_limits(void **state) {
     (void)state;
     int limits = 0;
@@ -55,15 +73,13 @@ static void test_limits(void **state) {
                 spec.options = limit_options(other, limit);
                 mixer_case expected = case_new(&spec);
                 limit_fill(&got, &expected, limit);
-                if ((rule->inputs ^ other->inputs) & FWA_INPUT_BETA_CHANNEL) { // one beta copied to all columns
-                    mixer_case *wide = rule->inputs & FWA_INPUT_BETA_CHANNEL ? &got : &expected;
-                    mixer_case *narrow = wide == &got ? &expected : &got;
-                    for (int64_t i = 0; i < fwa_tensor_count(wide->call.beta); i++)
-                        check_set(wide->call.beta, i, check_get(narrow->call.beta, i / spec.shape.V));
-                    got.grads.dbeta = fwa_tensor_absent();
-                }
+                const bool tied = (rule->inputs ^ other->inputs) & FWA_INPUT_BETA_CHANNEL;
+                mixer_case *wide = rule->inputs & FWA_INPUT_BETA_CHANNEL ? &got : &expected;
+                mixer_case *narrow = wide == &got ? &expected : &got;
+                if (tied) limit_tie(wide, narrow);
                 case_run(&got);
                 case_run(&expected);
+                if (tied) limit_compare_tied(wide, narrow);
                 case_compare(&got, &expected, 1e-11);
                 limits++;
                 case_free(&got);
@@ -175,7 +191,7 @@ static void test_bad_values(void **state) {
         c.call = good;
         c.call.save = false;
         check_status(c.mixer->backward(c.backend, c.backend->stream, &c.call, &c.grads), FWA_USAGE);
-        if (rule->inputs & FWA_INPUT_BETA) {
+        if (rule->inputs & (FWA_INPUT_BETA | FWA_INPUT_BETA_CHANNEL)) {
             c.call = good;
             c.call.beta = fwa_tensor_absent();
             check_status(try_forward(&c), FWA_USAGE);
