@@ -118,9 +118,11 @@ static void forget_lines(fwa_yaml *node) {
     }
 }
 
-// The value of an override: lists and mappings are written as in YAML, all else is taken as it stands.
+// The value of an override: lists, mappings and what begins with a double quote are YAML, all else is taken as it
+// stands.
 static fwa_status override_value(const char *key, const char *value, fwa_yaml **out) {
-    if (*value != '[' && *value != '{') return fwa_yaml_create(out, FWA_YAML_SCALAR, key, value, command_line, 0);
+    if (*value != '[' && *value != '{' && *value != '"')
+        return fwa_yaml_create(out, FWA_YAML_SCALAR, key, value, command_line, 0);
     FWA_TRY(fwa_yaml_parse(out, value, command_line));
     forget_lines(*out);
     if (*out) (*out)->key = strdup(key);

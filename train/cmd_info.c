@@ -31,7 +31,7 @@
 #define POISON "off"
 #endif
 
-enum { LINE_WIDTH = 110, INDENT = 14 };
+enum { LINE_WIDTH = 110, INDENT = 14, RULE_WIDTH = 17 };
 
 static const fwa_backend_kind kinds[] = {FWA_BACKEND_CPU, FWA_BACKEND_CUDA};
 enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
@@ -93,11 +93,11 @@ static void print_backend(fwa_backend_kind kind, const char *precisions) {
 }
 
 static void print_rules(void) {
-    printf("Rules         core       inputs                  forms                     backends\n");
+    printf("%-*s core       inputs                  forms                     backends\n", RULE_WIDTH + 2, "Rules");
     for (int i = 0; i < fwa_rule_count(); i++) {
         const fwa_rule *rule = fwa_rule_at(i);
         char inputs[96], forms[96];
-        printf("  %-*s%-10s %-23s %-25s %s%s\n", INDENT - 2, rule->name, core_names[rule->core],
+        printf("  %-*s %-10s %-23s %-25s %s%s\n", RULE_WIDTH, rule->name, core_names[rule->core],
                bits_text(rule->inputs, input_names, inputs), bits_text(rule->forms, form_names, forms), "cpu",
                fwa_rule_on_backend(rule->name, FWA_BACKEND_CUDA) ? " cuda" : "");
         printf("  %-*s%s\n", INDENT - 2, "", rule->title);

@@ -204,6 +204,7 @@ static fwa_status write_checkpoint(fwa_checkpoint_writer *writer, fwa_trainer *t
     fwa_status status = FWA_OK;
     FWA_TRY_GOTO(fwa_weights_view(&weights, trainer->model, trainer->backend, FWA_PART_COUNT), done);
     FWA_TRY_GOTO(fwa_weights_fetch(&weights, trainer->model), done);
+    FWA_TRY_GOTO(fwa_weights_check(&weights), done);
     FWA_TRY_GOTO(fwa_checkpoint_write_shard(writer, (const fwa_named_tensor *const *)weights.named, weights.count),
                  done);
     FWA_TRY_GOTO(fwa_checkpoint_publish(writer, 1, state), done);

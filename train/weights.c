@@ -1,4 +1,5 @@
 // Parameters between a model's memory and checkpoints. Tensors of a backend with its own memory pass through the host.
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,32 @@ fwa_status fwa_weights_fetch(fwa_weights *weights, const fwa_model *model) {
 
 fwa_status fwa_weights_store(fwa_weights *weights, const fwa_model *model) {
     return move(weights, model, false);
+}
+
+static bool finite_row(const fwa_tensor *tensor, int64_t start, int64_t count) {
+    const float *f32 = tensor->data;
+    const double *f64 = tensor->data;
+    bool finite = true;
+    for (int64_t i = start; i < start + count; i++) finite &= isfinite(tensor->dtype == FWA_F64 ? f64[i] : f32[i]) != 0;
+    return finite;
+}
+
+static bool finite_tensor(const fwa_tensor *tensor) {
+    int64_t rows = tensor->ndim > 1 ? tensor->shape[0] : 1, count = fwa_tensor_count(*tensor);
+    for (int64_t r = 0; r < rows; r++)
+        if (!finite_row(tensor, r * tensor->stride[0], count / rows)) return false;
+    return true;
+}
+
+fwa_status fwa_weights_check(const fwa_weights *weights) {
+    for (int part = 0; part < weights->parts; part++)
+        for (int i = 0; i < weights->count; i++) {
+            const fwa_named_tensor *named = &weights->named[part][i];
+            FWA_CHECK(finite_tensor(&named->tensor), FWA_NONFINITE,
+                      "%s%s has a value that is not finite; lower optimizer.lr, or resume from the last checkpoint",
+                      part == FWA_PART_MASTER ? "parameter " : "a moment of parameter ", named->name);
+        }
+    return FWA_OK;
 }
 
 void fwa_weights_release(fwa_weights *weights) {

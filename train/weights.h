@@ -20,6 +20,8 @@ FWA_MUST_CHECK fwa_status fwa_weights_view(fwa_weights *weights, const fwa_model
                                            int parts);
 FWA_MUST_CHECK fwa_status fwa_weights_fetch(fwa_weights *weights, const fwa_model *model); // device -> views
 FWA_MUST_CHECK fwa_status fwa_weights_store(fwa_weights *weights, const fwa_model *model); // views -> device
+// FWA_NONFINITE naming the parameter if a value of the views is not finite: a checkpoint of them could not be used.
+FWA_MUST_CHECK fwa_status fwa_weights_check(const fwa_weights *weights);
 void fwa_weights_release(fwa_weights *weights);
 
 // Fills the model from an open checkpoint: masters, with `moments` m and v too; values follow. FWA_CONFIG where the

@@ -73,7 +73,12 @@ refused tiny.yaml "model.vocab_size=100" "model.vocab_size" "100" "259"
 refused tiny.yaml "task.width_min=4" "task.width_min" "4" "3"
 
 # Rules
-refused tiny.yaml "model.mixer.one.rule=falcon9" "model.mixer.one.rule" "falcon9" "falcon1, falcon1a, falcon3a, softmax"
+run "$FWA" info
+rules=$(sed -n '/^Rules/,/^$/p' out | sed -n 's/^  \([a-z][^ ]*\) .*/\1/p')
+check "fwa info lists no rules" test "$(printf '%s\n' "$rules" | grep -c -x -e falcon1 -e falcon1a -e falcon3a -e softmax)" = 4
+for rule in $rules; do
+    refused tiny.yaml "model.mixer.one.rule=falcon9" "model.mixer.one.rule" "falcon9" "known rules:" "$rule"
+done
 refused tiny.yaml "model.mixer.all.window=4" "model.mixer.all.window" "rule softmax"
 refused tiny.yaml "model.mixer.one.window=4" "model.mixer.one.window" "rule falcon1" "shift"
 refused tiny.yaml "model.head_dim=15" "model.head_dim" "15 is odd" "even"

@@ -251,7 +251,7 @@ model:
 task: {name: addition, width_min: 1, width_max: 3}
 train: {steps: 30, micro_batch: 8, global_batch: 8, precision: f32}
 optimizer: {lr: 3e-3, width_scale: false}
-schedule: {warmup: 2, min_lr: 1e-4}
+schedule: {warmup: 1, min_lr: 1e-4}
 checkpoint: {every: 0, keep_last: 0}
 eval: {every: 0, batches: 2}
 log: {every: 1}

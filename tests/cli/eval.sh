@@ -1,0 +1,84 @@
+#!/bin/sh
+# Scores of the addition task depend on the checkpoint alone: not on batch size, ranks, or the file they are written to.
+. "$(dirname "$0")/lib.sh"
+
+# A model that has learned something: one digit, so that a few hundred steps are enough for scores between none and all.
+cat >learner.yaml <<'YAML'
+run: {threads: 1, backend: cpu}
+model:
+  layers: 2
+  d_model: 48
+  heads: 3
+  head_dim: 16
+  ffn: 96
+  vocab_size: 277
+  logit_scale: 8
+  mixer: {main: {rule: falcon1a, lambda_init: 0.1}}
+task: {name: addition, width_min: 1, width_max: 1}
+train: {steps: 300, micro_batch: 32, global_batch: 32}
+optimizer: {lr: 1e-2, width_scale: false}
+schedule: {warmup: 20, min_lr: 1e-4}
+checkpoint: {every: 100, keep_last: 0}
+eval: {every: 0}
+YAML
+trained 1 learner learner.yaml
+
+# scores RANKS NAME ARGUMENTS...: the table in NAME.txt, the file in NAME.json
+scores() {
+    ranks=$1 name=$2
+    shift 2
+    on "$ranks" eval runs/learner --widths 1-3 --examples 130 --json "$name.json" "$@"
+    expect 0 || finish
+    grep '%' out >"$name.txt"
+}
+scores 1 plain --task addition
+check "the table has no 4 rows" test "$(wc -l <plain.txt)" = 4
+share=$(awk '$1 == 1 { print $3 + 0 }' plain.txt)
+check "width 1 is all wrong: the comparisons below would say little" awk -v share="$share" 'BEGIN { exit !(share > 5) }'
+for batch in 7 100 1000; do
+    scores 1 batch-$batch --batch $batch
+    check "batch $batch: other scores" diff plain.txt batch-$batch.txt
+    check "batch $batch: another file" diff plain.json batch-$batch.json
+done
+for ranks in 2 3; do
+    scores $ranks ranks-$ranks --batch 7
+    check "$ranks ranks: other scores" diff plain.txt "ranks-$ranks.txt"
+    check "$ranks ranks: another file" diff plain.json "ranks-$ranks.json"
+done
+
+# The file is the table.
+awk '/"width"/ {
+    gsub(/[{}",:]/, " ")
+    for (i = 1; i < NF; i++) if ($i ~ /^[a-z]/) value[$i] = $(i + 1)
+    printf "%d %.1f%% %.1f%% %d\n", value["width"], 100 * value["upto"], 100 * value["exact"], value["examples"]
+}' plain.json >from_json.txt
+awk '$1 != "mean" { print $1, $2, $3, 130 }' plain.txt >from_table.txt
+check "file and table differ" diff from_json.txt from_table.txt
+check "the file does not name its step" grep -q '"step": 300' plain.json
+awk '{
+    gsub(/[^][{}]/, "")
+    text = text $0
+} END { exit text !~ /^{\[({})+\]}$/ }' plain.json || note_failure "the brackets of the file do not match"
+
+# A checkpoint by its path; an earlier one knows less.
+on 1 eval runs/learner/checkpoints/step_00000100 --widths 1-3 --examples 130 --json early.json
+expect 0
+check_not "step 100 has the scores of step 300" cmp -s early.json plain.json
+check "the file does not name its step" grep -q '"step": 100' early.json
+
+# Mistakes
+on 1 eval runs/nothing
+expect 2 runs/nothing
+on 1 eval runs/learner --widths 3-1
+expect 2 "--widths '3-1'" "A-B"
+on 1 eval runs/learner --task mcq
+expect 2 "--task 'mcq'" addition
+on 1 eval runs/learner --examples 0
+expect 2 "--examples" 0
+on 1 eval runs/learner --batch many
+expect 2 "--batch" many
+on 1 eval runs/learner --examples 2 --json nowhere/scores.json
+expect 1 nowhere/scores.json
+on 2 eval runs/nothing
+expect 2 runs/nothing
+finish
