@@ -8,15 +8,13 @@
 
 fwa_status fwa_block_plan(fwa_block *block, fwa_params *params, const fwa_model_spec *model, int layer,
                           const fwa_backend *backend, int bucket) {
-    char prefix[32], name[64];
+    char prefix[32];
+    const fwa_param_scope scope = {.params = params, .prefix = prefix, .bucket = bucket};
     snprintf(prefix, sizeof prefix, "blocks.%d", layer);
-    snprintf(name, sizeof name, "%s.norm1.weight", prefix);
-    FWA_TRY(fwa_norm_plan(&block->norm1, params, name, model->D, bucket));
-    FWA_TRY(fwa_mixer_layer_plan(&block->mixer, params, model, &model->mixer[model->layer_mixer[layer]], backend,
-                                 prefix, bucket));
-    snprintf(name, sizeof name, "%s.norm2.weight", prefix);
-    FWA_TRY(fwa_norm_plan(&block->norm2, params, name, model->D, bucket));
-    return fwa_mlp_plan(&block->mlp, params, model, prefix, bucket);
+    FWA_TRY(fwa_norm_plan(&block->norm1, &scope, "norm1.weight", model->D));
+    FWA_TRY(fwa_mixer_layer_plan(&block->mixer, &scope, model, &model->mixer[model->layer_mixer[layer]], backend));
+    FWA_TRY(fwa_norm_plan(&block->norm2, &scope, "norm2.weight", model->D));
+    return fwa_mlp_plan(&block->mlp, &scope, model);
 }
 
 fwa_status fwa_block_plan_acts(const fwa_block *block, const fwa_layer_context *ctx, bool train, fwa_arena *arena,

@@ -12,21 +12,29 @@
 extern "C" {
 #endif
 
-// Parameters, by index into the table; -1: this layer has none.
+// Columns of the packed projection that become one input of the layer, and the parameters on their way. Indices into
+// the table; -1: none.
+typedef struct fwa_mixer_part {
+    int64_t at, columns; // first column and their number
+    int weight;          // [columns,D]; -1: the layer has no such input
+    int conv;            // [columns,W]: q, k, v
+    int bias;            // [columns]: beta, lambda
+} fwa_mixer_part;
+
 typedef struct fwa_mixer_layer {
     const fwa_mixer_spec *spec;
     const fwa_mixer *kernels;
     int64_t D, H, K;
-    int64_t P;                       // columns of the packed projection
-    int q, k, v, gate, beta, lambda; // weights, packed in this order
-    int packed_count;
-    int beta_bias, lambda_bias, conv_q, conv_k, conv_v, norm, out;
-    int64_t at_gate, at_beta, at_lambda; // first column in the projection
+    fwa_mixer_part q, k, v, gate, beta, lambda; // packed in this order
+    int parts;                                  // that are there
+    int64_t P;                                  // their columns together
+    int norm, out;
 } fwa_mixer_layer;
 
 // Activations of one layer for one shape; what a backward pass needs stays.
 typedef struct fwa_mixer_acts {
-    fwa_tensor proj, q, k, v, q_rstd, k_rstd, v_rstd, beta, lambda, o, o_rstd, y, saved;
+    fwa_tensor proj; // [R,P], rows FWA_ROW_ALIGN apart; so is its gradient
+    fwa_tensor q, k, v, q_rstd, k_rstd, v_rstd, beta, lambda, o, o_rstd, y, saved;
 } fwa_mixer_acts;
 
 // Scratch shared by all layers; gradients used by the backward pass only.
@@ -35,10 +43,11 @@ typedef struct fwa_mixer_scratch {
     fwa_tensor dproj, dq, dk, dv, dbeta, dlambda, d_o, dy;
 } fwa_mixer_scratch;
 
-// Adds the parameters of layer `prefix` ("blocks.3") to the table. `spec` is borrowed.
-FWA_MUST_CHECK fwa_status fwa_mixer_layer_plan(fwa_mixer_layer *layer, fwa_params *params, const fwa_model_spec *model,
-                                               const fwa_mixer_spec *spec, const fwa_backend *backend,
-                                               const char *prefix, int bucket);
+// Adds the layer's parameters to the table. `spec` is borrowed. FWA_UNSUPPORTED: the rule wants an input that this
+// layer does not make; FWA_CONFIG: the spec asks for what the rule does not have.
+FWA_MUST_CHECK fwa_status fwa_mixer_layer_plan(fwa_mixer_layer *layer, const fwa_param_scope *scope,
+                                               const fwa_model_spec *model, const fwa_mixer_spec *spec,
+                                               const fwa_backend *backend);
 // Plans activations for ctx->B, T; *scratch_bytes becomes the larger of itself and what the rule needs.
 FWA_MUST_CHECK fwa_status fwa_mixer_layer_plan_acts(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
                                                     bool train, fwa_arena *arena, fwa_mixer_acts *acts,
@@ -46,6 +55,9 @@ FWA_MUST_CHECK fwa_status fwa_mixer_layer_plan_acts(const fwa_mixer_layer *layer
 // Plans the scratch of the layer: the same views whichever layer uses them, so call it for every layer after a rewind.
 FWA_MUST_CHECK fwa_status fwa_mixer_layer_plan_scratch(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
                                                        fwa_arena *arena, fwa_mixer_scratch *scratch);
+// The rule's call on these activations; before their commit it serves for sizes only.
+fwa_mixer_call fwa_mixer_layer_call(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, bool train,
+                                    const fwa_mixer_acts *acts, fwa_tensor scratch);
 
 // out [R,D] = mixer(n) + x
 FWA_MUST_CHECK fwa_status fwa_mixer_layer_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
@@ -55,6 +67,10 @@ FWA_MUST_CHECK fwa_status fwa_mixer_layer_forward(const fwa_mixer_layer *layer, 
 FWA_MUST_CHECK fwa_status fwa_mixer_layer_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
                                                    const fwa_mixer_acts *acts, const fwa_mixer_scratch *scratch,
                                                    fwa_tensor dn, fwa_tensor dout, fwa_tensor n);
+
+static inline bool fwa_mixer_part_present(const fwa_mixer_part *part) {
+    return part->weight >= 0;
+}
 
 #ifdef __cplusplus
 }

@@ -2,38 +2,20 @@
 #include "layers/mlp.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "layers/linear.h"
 
-#define FWA_MLP_ALIGN 8 // elements
-
-static fwa_status add(fwa_params *params, int *index, const char *prefix, const char *name, int bucket,
-                      const int64_t shape[2], const int64_t storage[2], double deviation, bool packed) {
-    fwa_param p;
-    memset(&p, 0, sizeof p);
-    snprintf(p.name, sizeof p.name, "%s.mlp.%s.weight", prefix, name);
-    p.ndim = 2;
-    memcpy(p.shape, shape, 2 * sizeof *shape);
-    memcpy(p.storage, storage, 2 * sizeof *storage);
-    p.init = (fwa_init){FWA_INIT_NORMAL, deviation};
-    p.matrix = p.decay = p.width_scaled = true;
-    p.packed = packed;
-    p.bucket = bucket;
-    return fwa_params_add(params, &p, index);
-}
-
-fwa_status fwa_mlp_plan(fwa_mlp *mlp, fwa_params *params, const fwa_model_spec *model, const char *prefix, int bucket) {
-    mlp->D = model->D;
-    mlp->F = fwa_round_up(model->F, FWA_MLP_ALIGN);
-    const int64_t in[] = {model->F, model->D}, in_storage[] = {mlp->F, model->D};
-    const int64_t down[] = {model->D, model->F}, down_storage[] = {model->D, mlp->F};
+fwa_status fwa_mlp_plan(fwa_mlp *mlp, const fwa_param_scope *scope, const fwa_model_spec *model) {
     double deviation = 0.5 / sqrt((double)model->D);
-    FWA_TRY(add(params, &mlp->gate, prefix, "gate", bucket, in, in_storage, deviation, false));
-    FWA_TRY(add(params, &mlp->up, prefix, "up", bucket, in, in_storage, deviation, true));
-    return add(params, &mlp->down, prefix, "down", bucket, down, down_storage, deviation / sqrt((double)model->L),
-               false);
+    fwa_param gate = fwa_param_matrix(model->F, model->D, deviation);
+    fwa_param down = fwa_param_matrix(model->D, model->F, deviation / sqrt((double)model->L));
+    mlp->D = model->D;
+    mlp->F = gate.storage[0] = down.storage[1] = fwa_round_up(model->F, FWA_ROW_ALIGN);
+    fwa_param up = gate;
+    up.packed = true;
+    FWA_TRY(fwa_params_add(scope, "mlp.gate.weight", gate, &mlp->gate));
+    FWA_TRY(fwa_params_add(scope, "mlp.up.weight", up, &mlp->up));
+    return fwa_params_add(scope, "mlp.down.weight", down, &mlp->down);
 }
 
 fwa_status fwa_mlp_plan_acts(const fwa_mlp *mlp, const fwa_layer_context *ctx, fwa_arena *arena, fwa_mlp_acts *acts) {

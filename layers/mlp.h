@@ -1,7 +1,7 @@
 // SwiGLU: out = (silu(n Wg^T) * (n Wu^T)) Wd^T + x. Wg and Wu are packed into one product.
 //
-// The inner size is stored rounded up to a multiple of 8 (2730 -> 2736), so that rows keep 16-byte alignment in bf16;
-// the extra rows are zero, and so are their activations and gradients.
+// The inner size is stored rounded up to FWA_ROW_ALIGN (2730 -> 2736); the extra rows are zero, and so are their
+// activations and gradients.
 #ifndef FWA_LAYERS_MLP_H
 #define FWA_LAYERS_MLP_H
 
@@ -26,8 +26,7 @@ typedef struct fwa_mlp_scratch {
     fwa_tensor dgate_up, dhidden;
 } fwa_mlp_scratch;
 
-FWA_MUST_CHECK fwa_status fwa_mlp_plan(fwa_mlp *mlp, fwa_params *params, const fwa_model_spec *model,
-                                       const char *prefix, int bucket);
+FWA_MUST_CHECK fwa_status fwa_mlp_plan(fwa_mlp *mlp, const fwa_param_scope *scope, const fwa_model_spec *model);
 FWA_MUST_CHECK fwa_status fwa_mlp_plan_acts(const fwa_mlp *mlp, const fwa_layer_context *ctx, fwa_arena *arena,
                                             fwa_mlp_acts *acts);
 FWA_MUST_CHECK fwa_status fwa_mlp_plan_scratch(const fwa_mlp *mlp, const fwa_layer_context *ctx, fwa_arena *arena,

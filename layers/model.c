@@ -1,30 +1,43 @@
 // A language model.
 #include "layers/model.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "layers/norm.h"
 
+static fwa_status check_spec(const fwa_model_spec *spec) {
+    FWA_CHECK(spec->L >= 1 && spec->L <= FWA_MAX_LAYERS, FWA_CONFIG, "model: got %lld layers, expected 1 to %d",
+              (long long)spec->L, FWA_MAX_LAYERS);
+    FWA_CHECK(spec->D > 0 && spec->H > 0 && spec->K > 0 && spec->F > 0, FWA_CONFIG,
+              "model: got width %lld, %lld heads of size %lld, ffn %lld; every size must be positive",
+              (long long)spec->D, (long long)spec->H, (long long)spec->K, (long long)spec->F);
+    FWA_CHECK(spec->vocab > 0 && spec->vocab <= spec->N, FWA_CONFIG,
+              "model: got %lld ids in a vocabulary of %lld; expected 1 to all of them", (long long)spec->vocab,
+              (long long)spec->N);
+    FWA_CHECK(spec->mixer_count > 0 && spec->mixer_count <= FWA_MAX_MIXERS, FWA_CONFIG,
+              "model: got %d mixers, expected 1 to %d", spec->mixer_count, FWA_MAX_MIXERS);
+    for (int l = 0; l < spec->L; l++)
+        FWA_CHECK(spec->layer_mixer[l] >= 0 && spec->layer_mixer[l] < spec->mixer_count, FWA_CONFIG,
+                  "model: layer %d wants mixer %d of %d", l, spec->layer_mixer[l], spec->mixer_count);
+    return FWA_OK;
+}
+
 static fwa_status plan_params(fwa_model *model, const fwa_backend *backend) {
     const fwa_model_spec *spec = &model->spec;
-    fwa_param embedding;
-    memset(&embedding, 0, sizeof embedding);
-    snprintf(embedding.name, sizeof embedding.name, "embedding.weight");
-    embedding.ndim = 2;
-    embedding.shape[0] = embedding.storage[0] = spec->N;
-    embedding.shape[1] = embedding.storage[1] = spec->D;
-    embedding.init = (fwa_init){FWA_INIT_NORMAL, 0.02};
-    embedding.matrix = embedding.decay = true;
-    FWA_TRY(fwa_params_add(&model->params, &embedding, &model->embedding));
+    const fwa_param_scope first = {&model->params, "", 0}, last = {&model->params, "", (int)spec->L + 1};
+    fwa_param embedding = fwa_param_matrix(spec->N, spec->D, 0.02);
+    embedding.width_scaled = false;
+    FWA_TRY(fwa_params_add(&first, "embedding.weight", embedding, &model->embedding));
     for (int l = 0; l < spec->L; l++)
         FWA_TRY(fwa_block_plan(&model->blocks[l], &model->params, spec, l, backend, l + 1));
-    return fwa_norm_plan(&model->final_norm, &model->params, "norm.weight", spec->D, (int)spec->L + 1);
+    return fwa_norm_plan(&model->final_norm, &last, "norm.weight", spec->D);
 }
 
 fwa_status fwa_model_create(fwa_model **out, const fwa_model_spec *spec, const fwa_backend *backend, bool train) {
     fwa_status status = FWA_OK;
+    *out = NULL;
+    FWA_TRY(check_spec(spec));
     fwa_model *model = calloc(1, sizeof *model);
     FWA_CHECK(model, FWA_MEMORY, "model: out of memory");
     model->spec = *spec;
@@ -158,6 +171,8 @@ fwa_status fwa_model_train(fwa_model *model, fwa_activations *acts, fwa_step_sta
     const fwa_layer_context *ctx = &acts->ctx;
     const fwa_backend *backend = ctx->backend;
     int L = acts->L;
+    FWA_CHECK(acts->train && model->params.arena[FWA_PARAM_GRAD], FWA_ERROR,
+              "training needs a model and activations planned for it; these are for evaluation");
     FWA_TRY(forward(model, acts));
     // The gradient of the final norm's output takes the memory of the output itself: the head is the last to read it.
     FWA_TRY(fwa_head_run(ctx, &model->spec, model->embedding, &acts->head, acts->n, acts->n, acts->targets, state));

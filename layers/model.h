@@ -20,6 +20,7 @@ typedef struct fwa_model {
 } fwa_model;
 
 // Plans a model: parameters with names, shapes and memory, nothing allocated. `train`: with gradients and moments.
+// FWA_CONFIG, FWA_UNSUPPORTED: such a model cannot be.
 // Buckets: 0 embedding, 1..L blocks, L+1 final norm.
 FWA_MUST_CHECK fwa_status fwa_model_create(fwa_model **out, const fwa_model_spec *spec, const fwa_backend *backend,
                                            bool train);
@@ -55,7 +56,8 @@ typedef struct fwa_bucket_hook {
 
 // Copies a batch in: tokens, targets i32 [B,T] in host memory.
 FWA_MUST_CHECK fwa_status fwa_model_load(fwa_activations *acts, const int32_t *tokens, const int32_t *targets);
-// Forward, loss into *state (device memory), backward: gradients are added to. hook may be NULL.
+// Forward, loss into *state (device memory), backward: gradients are added to. hook may be NULL. Model and activations
+// must have been planned for training.
 FWA_MUST_CHECK fwa_status fwa_model_train(fwa_model *model, fwa_activations *acts, fwa_step_state *state,
                                           const fwa_bucket_hook *hook);
 // Forward and loss only; predictions in acts->head.prediction.

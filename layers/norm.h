@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 // Adds `name` [D], ones.
-FWA_MUST_CHECK fwa_status fwa_norm_plan(int *index, fwa_params *params, const char *name, int64_t D, int bucket);
+FWA_MUST_CHECK fwa_status fwa_norm_plan(int *index, const fwa_param_scope *scope, const char *name, int64_t D);
 // y [R,D], rstd [R] from x [R,D].
 FWA_MUST_CHECK fwa_status fwa_norm_forward(const fwa_layer_context *ctx, int index, fwa_tensor y, fwa_tensor rstd,
                                            fwa_tensor x);

@@ -11,17 +11,41 @@
 static const char *const class_names[FWA_PARAM_CLASS_COUNT] = {"masters", "values", "gradients", "moment m",
                                                                "moment v"};
 
-fwa_status fwa_params_add(fwa_params *params, const fwa_param *param, int *index) {
-    if (params->count == params->capacity) {
-        int capacity = params->capacity ? 2 * params->capacity : 64;
-        fwa_param *grown = realloc(params->at, (size_t)capacity * sizeof *grown);
-        FWA_CHECK(grown, FWA_MEMORY, "parameter table: out of memory at %d parameters", capacity);
-        params->at = grown;
-        params->capacity = capacity;
-    }
+fwa_param fwa_param_plain(int64_t rows, int64_t columns, fwa_init init) {
+    fwa_param p;
+    memset(&p, 0, sizeof p);
+    p.ndim = columns > 0 ? 2 : 1;
+    p.shape[0] = p.storage[0] = rows;
+    p.shape[1] = p.storage[1] = columns;
+    p.init = init;
+    return p;
+}
+
+fwa_param fwa_param_matrix(int64_t rows, int64_t columns, double deviation) {
+    fwa_param p = fwa_param_plain(rows, columns, (fwa_init){FWA_INIT_NORMAL, deviation});
+    p.matrix = p.decay = p.width_scaled = true;
+    return p;
+}
+
+static fwa_status grow(fwa_params *params) {
+    int capacity = params->capacity ? 2 * params->capacity : 64;
+    fwa_param *grown = realloc(params->at, (size_t)capacity * sizeof *grown);
+    FWA_CHECK(grown, FWA_MEMORY, "parameter table: out of memory at %d parameters", capacity);
+    params->at = grown;
+    params->capacity = capacity;
+    return FWA_OK;
+}
+
+fwa_status fwa_params_add(const fwa_param_scope *scope, const char *name, fwa_param param, int *index) {
+    fwa_params *params = scope->params;
+    int length = snprintf(param.name, sizeof param.name, "%s%s%s", scope->prefix, *scope->prefix ? "." : "", name);
+    FWA_CHECK(length > 0 && length < FWA_NAME_MAX, FWA_ERROR, "parameter name '%s.%s' has %d characters, at most %d",
+              scope->prefix, name, length, FWA_NAME_MAX - 1);
+    param.bucket = scope->bucket;
+    if (params->count == params->capacity) FWA_TRY(grow(params));
     *index = params->count;
-    params->at[params->count++] = *param;
-    if (param->bucket >= params->buckets) params->buckets = param->bucket + 1;
+    params->at[params->count++] = param;
+    if (param.bucket >= params->buckets) params->buckets = param.bucket + 1;
     return FWA_OK;
 }
 
@@ -116,7 +140,7 @@ static void initialize_host(const fwa_param *p, void *host, uint64_t key) {
 
 fwa_status fwa_params_initialize(fwa_params *params, fwa_backend *backend, uint64_t seed) {
     fwa_status status = FWA_OK;
-    size_t largest = 0;
+    size_t largest = sizeof(double);
     for (int i = 0; i < params->count; i++) {
         size_t bytes = fwa_tensor_bytes(params->at[i].tensor[FWA_PARAM_MASTER]);
         if (bytes > largest) largest = bytes;

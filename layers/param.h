@@ -15,6 +15,9 @@
 extern "C" {
 #endif
 
+// Stored rows are rounded up to this many elements where a size may be odd: 16 bytes in bf16, what fast loads want.
+#define FWA_ROW_ALIGN 8
+
 typedef enum fwa_init_kind { FWA_INIT_CONSTANT, FWA_INIT_NORMAL, FWA_INIT_UNIFORM } fwa_init_kind;
 
 typedef struct fwa_init {
@@ -51,8 +54,19 @@ typedef struct fwa_params {
     fwa_arena *arena[FWA_PARAM_CLASS_COUNT]; // VALUE is NULL where values are the masters
 } fwa_params;
 
-// Appends a copy of `param` (name, shapes, init and flags set) and returns its index through *index.
-FWA_MUST_CHECK fwa_status fwa_params_add(fwa_params *params, const fwa_param *param, int *index);
+// Where a layer puts its parameters.
+typedef struct fwa_param_scope {
+    fwa_params *params;
+    const char *prefix; // in front of their names: "blocks.3"; "" for none
+    int bucket;
+} fwa_param_scope;
+
+// A matrix [rows, columns] inside a block, N(0, deviation) at the start: read by products, decayed, width-scaled.
+fwa_param fwa_param_matrix(int64_t rows, int64_t columns, double deviation);
+// All else (norms, biases, convolutions): [rows, columns], or [rows] where columns is 0; no decay.
+fwa_param fwa_param_plain(int64_t rows, int64_t columns, fwa_init init);
+// Appends `param` under "prefix.name" and returns its index through *index.
+FWA_MUST_CHECK fwa_status fwa_params_add(const fwa_param_scope *scope, const char *name, fwa_param param, int *index);
 // Sizes the classes; no memory yet. `train`: gradients and moments too.
 FWA_MUST_CHECK fwa_status fwa_params_plan(fwa_params *params, fwa_dtype compute, fwa_dtype master, bool train);
 FWA_MUST_CHECK fwa_status fwa_params_commit(fwa_params *params, fwa_backend *backend);

@@ -6,7 +6,13 @@
 #include "kernels/registry.h"
 #include "layers/model.h"
 
-enum { MODEL_VARIANTS_MOST = 40 };
+enum { MODEL_VARIANTS_MOST = 32 };
+
+// A step that is not divided by the keys' energy is stable with unit keys only: the state would grow without bound, and
+// differences over it mean nothing.
+static inline fwa_norm stable_norm(const fwa_rule *rule) {
+    return rule->switches & FWA_SWITCH_STEP ? FWA_NORM_RMS : FWA_NORM_L2;
+}
 
 // A mixer with everything on that the rule understands. Finite differences see through a detached scale, so the scale
 // is not detached.
@@ -18,7 +24,7 @@ static inline fwa_mixer_spec mixer_spec(const fwa_rule *rule) {
     spec.options = fwa_mixer_options_default(rule);
     spec.options.chunk = 3;
     spec.options.detach_scale = false;
-    spec.qk_norm = rule->switches & FWA_SWITCH_QK_NORM ? FWA_NORM_RMS : FWA_NORM_NONE;
+    spec.qk_norm = rule->switches & FWA_SWITCH_QK_NORM ? stable_norm(rule) : FWA_NORM_NONE;
     spec.v_norm = FWA_NORM_NONE;
     spec.phi = FWA_PHI_IDENTITY;
     spec.conv = rule->switches & FWA_SWITCH_CONV ? 4 : 0;
@@ -50,7 +56,8 @@ static inline bool layer_feeds(const fwa_rule *rule) {
     return !(rule->inputs & (FWA_INPUT_BETA_CHANNEL | FWA_INPUT_LOG_DECAY));
 }
 
-// Layers of as many different rules as a model can have, the first one once more at the end.
+// Layers of as many different rules as a model can have, the first one once more at the end. Deep enough that roundings
+// and differences grow: for what is exact only.
 static inline fwa_model_spec model_spec_hybrid(void) {
     fwa_model_spec spec = model_spec(fwa_rule_at(0));
     spec.mixer_count = 0;
@@ -63,13 +70,32 @@ static inline fwa_model_spec model_spec_hybrid(void) {
     return spec;
 }
 
+// The next rule of the registry that the layer feeds; after the last comes the first.
+static inline const fwa_rule *next_rule(const fwa_rule *rule) {
+    int at = 0;
+    while (fwa_rule_at(at) != rule) at++;
+    do at = (at + 1) % fwa_rule_count();
+    while (!layer_feeds(fwa_rule_at(at)));
+    return fwa_rule_at(at);
+}
+
+// Three layers of two rules: a, b, a.
+static inline fwa_model_spec model_spec_pair(const fwa_rule *a, const fwa_rule *b) {
+    fwa_model_spec spec = model_spec(a);
+    spec.mixer[1] = mixer_spec(b);
+    spec.mixer_count = 2;
+    spec.L = 3;
+    spec.layer_mixer[1] = 1;
+    return spec;
+}
+
 typedef struct model_variant {
     char name[64];
     fwa_model_spec spec;
 } model_variant;
 
-// The small model of a rule, and every setting of layer and rule moved that the rule understands. Nothing for rules
-// that the layer does not feed.
+// The small model of a rule; every setting of layer and rule moved that the rule understands; and another rule in its
+// middle. Nothing for rules that the layer does not feed.
 static inline int model_variants(const fwa_rule *rule, model_variant list[MODEL_VARIANTS_MOST]) {
     const unsigned has = rule->switches;
     int count = 0;
@@ -89,6 +115,7 @@ static inline int model_variants(const fwa_rule *rule, model_variant list[MODEL_
     VARIANT(0U, (void)m);
     VARIANT(0U, o->chunk = 64);
     VARIANT(0U, variant->spec.logit_scale = 1.0);
+    VARIANT(FWA_SWITCH_QK_NORM, m->qk_norm = FWA_NORM_RMS);
     VARIANT(FWA_SWITCH_QK_NORM, m->qk_norm = FWA_NORM_L2);
     VARIANT(FWA_SWITCH_QK_NORM, m->qk_norm = FWA_NORM_NONE);
     VARIANT(FWA_SWITCH_CONV, m->v_norm = FWA_NORM_RMS);
@@ -109,6 +136,10 @@ static inline int model_variants(const fwa_rule *rule, model_variant list[MODEL_
     VARIANT(FWA_SWITCH_WINDOW, o->window = 9);
     VARIANT(FWA_SWITCH_NORMALIZED_READ | FWA_SWITCH_PHI, o->normalized_read = true; m->phi = FWA_PHI_ELU1);
 #undef VARIANT
+    const fwa_rule *other = next_rule(rule);
+    assert_true(count < MODEL_VARIANTS_MOST);
+    snprintf(list[count].name, sizeof list[count].name, "a layer of %s between", other->name);
+    list[count++].spec = model_spec_pair(rule, other);
     return count;
 }
 

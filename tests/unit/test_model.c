@@ -10,38 +10,36 @@ static void with_model(const fwa_model_spec *spec, void (*body)(model_case *c)) 
     check_release(NULL);
 }
 
-// Runs `body` for one model of every setting of every rule, and for the model of all rules.
+// Runs `body` for one model of every setting of every rule.
 static void each_model(void (*body)(model_case *c)) {
     model_variant variants[MODEL_VARIANTS_MOST];
-    const fwa_model_spec hybrid = model_spec_hybrid();
     for (int r = 0; r < fwa_rule_count(); r++)
         for (int i = 0, count = model_variants(fwa_rule_at(r), variants); i < count; i++)
             with_model(&variants[i].spec, body);
-    with_model(&hybrid, body);
 }
 
-// `model_open` for the model of all rules.
 static void open_hybrid(model_case *c) {
     fwa_model_spec spec = model_spec_hybrid();
     model_open(c, &spec);
 }
 
+static void check_accumulation(model_case *c) {
+    model_train(c);
+    const fwa_step_state whole = c->state;
+    fwa_tensor gradients = check_duplicate(model_gradients(c));
+    fwa_activations *half = activations_new(c, 1, MODEL_T, true);
+    model_clear(c);
+    model_add(c, half, 0);
+    model_add(c, half, MODEL_T);
+    assert_true(fabs(c->state.loss_sum - whole.loss_sum) <= 1e-12 * whole.loss_sum);
+    assert_true(c->state.valid == whole.valid);
+    check_close(model_gradients(c), gradients, 1e-12);
+    fwa_activations_destroy(half);
+}
+
 static void test_accumulation_equals_one_batch(void **state) {
     (void)state;
-    model_case c;
-    open_hybrid(&c);
-    model_train(&c);
-    fwa_step_state whole = c.state;
-    fwa_tensor gradients = check_duplicate(model_gradients(&c));
-    fwa_activations *half = activations_new(&c, 1, MODEL_T, true);
-    model_clear(&c);
-    model_add(&c, half, 0);
-    model_add(&c, half, MODEL_T);
-    assert_true(fabs(c.state.loss_sum - whole.loss_sum) <= 1e-12 * whole.loss_sum);
-    assert_true(c.state.valid == whole.valid);
-    check_close(model_gradients(&c), gradients, 1e-12);
-    fwa_activations_destroy(half);
-    model_close(&c);
+    each_model(check_accumulation);
 }
 
 static void check_evaluation(model_case *c) {
@@ -64,23 +62,24 @@ static void test_evaluation_equals_training(void **state) {
     each_model(check_evaluation);
 }
 
+static void check_pieces(model_case *c) {
+    model_train(c);
+    const double loss = c->state.loss_sum;
+    fwa_tensor gradients = check_duplicate(model_gradients(c));
+    fwa_tensor prediction = check_duplicate(c->acts->head.prediction);
+    assert_int_equal(c->acts->head.rows, MODEL_ROWS);
+    for (int64_t rows = 1; rows < MODEL_ROWS; rows += 4) {
+        c->acts->head.rows = rows;
+        model_train(c);
+        assert_true(fabs(c->state.loss_sum - loss) <= 1e-12 * loss);
+        check_close(model_gradients(c), gradients, 1e-12);
+        assert_int_equal(check_differences(c->acts->head.prediction, prediction), 0);
+    }
+}
+
 static void test_head_in_pieces(void **state) {
     (void)state;
-    model_case c;
-    open_hybrid(&c);
-    model_train(&c);
-    double loss = c.state.loss_sum;
-    fwa_tensor gradients = check_duplicate(model_gradients(&c));
-    fwa_tensor prediction = check_duplicate(c.acts->head.prediction);
-    assert_int_equal(c.acts->head.rows, MODEL_ROWS);
-    for (int64_t rows = 1; rows <= MODEL_ROWS; rows += 4) {
-        c.acts->head.rows = rows;
-        model_train(&c);
-        assert_true(fabs(c.state.loss_sum - loss) <= 1e-12 * loss);
-        check_close(model_gradients(&c), gradients, 1e-12);
-        assert_int_equal(check_differences(c.acts->head.prediction, prediction), 0);
-    }
-    model_close(&c);
+    each_model(check_pieces);
 }
 
 static void test_large_vocabularies_take_several_pieces(void **state) {
@@ -254,7 +253,70 @@ static void test_errors_of_the_hook_come_back(void **state) {
     model_case c;
     open_hybrid(&c);
     const fwa_bucket_hook hook = {refuse, NULL};
+    check_ok(fwa_model_load(c.acts, c.tokens, c.targets));
     check_status(fwa_model_train(c.model, c.acts, &c.state, &hook), FWA_COMM);
+    model_close(&c);
+}
+
+static void check_refused(const fwa_model_spec *spec, fwa_status code, const char *part) {
+    fwa_backend *plan;
+    fwa_model *model = NULL;
+    check_ok(fwa_backend_create_plan(&plan, FWA_F32));
+    check_status(fwa_model_create(&model, spec, plan, true), code);
+    assert_null(model);
+    if (!strstr(fwa_error_message(), part)) fail_msg("\"%s\" is not in: %s", part, fwa_error_message());
+    plan->destroy(plan);
+}
+
+static void test_impossible_models_are_refused(void **state) {
+    (void)state;
+    const fwa_model_spec good = model_spec(fwa_rule_find("falcon1")), plain = model_spec(fwa_rule_find("softmax"));
+    fwa_model_spec spec;
+#define REFUSED(from, change, part)                                                                                    \
+    do {                                                                                                               \
+        spec = (from);                                                                                                 \
+        change;                                                                                                        \
+        check_refused(&spec, FWA_CONFIG, part);                                                                        \
+    } while (0)
+    REFUSED(good, spec.L = 0, "0 layers");
+    REFUSED(good, spec.L = FWA_MAX_LAYERS + 1, "layers");
+    REFUSED(good, spec.F = 0, "ffn 0");
+    REFUSED(good, spec.vocab = 21, "21 ids");
+    REFUSED(good, spec.mixer_count = 0, "0 mixers");
+    REFUSED(good, spec.layer_mixer[1] = 1, "layer 1 wants mixer 1");
+    REFUSED(good, spec.mixer[0].beta_init = 1, "beta_init 1");
+    REFUSED(good, spec.mixer[0].lambda_init = 0, "lambda_init 0");
+    REFUSED(plain, spec.mixer[0].gate = true, "gate");
+    REFUSED(plain, spec.mixer[0].conv = 4, "conv 4");
+#undef REFUSED
+    for (int r = 0; r < fwa_rule_count(); r++) {
+        spec = model_spec(fwa_rule_at(r));
+        if (!layer_feeds(fwa_rule_at(r))) check_refused(&spec, FWA_UNSUPPORTED, fwa_rule_at(r)->name);
+    }
+}
+
+static void test_training_needs_memory_for_it(void **state) {
+    (void)state;
+    model_case c;
+    open_hybrid(&c);
+    fwa_activations *shared = activations_new(&c, MODEL_B, MODEL_T, false);
+    check_status(fwa_model_train(c.model, shared, &c.state, NULL), FWA_ERROR);
+    fwa_activations_destroy(shared);
+    model_close(&c);
+}
+
+// Rows of activations start at multiples of 16 bytes in bf16, however many scalars the heads have.
+static void test_rows_are_aligned(void **state) {
+    (void)state;
+    model_case c;
+    open_hybrid(&c);
+    for (int l = 0; l < c.acts->L; l++) {
+        const fwa_block_acts *acts = &c.acts->blocks[l];
+        assert_int_equal(acts->mixer.proj.stride[0] % FWA_ROW_ALIGN, 0);
+        assert_in_range(acts->mixer.proj.stride[0] - c.model->blocks[l].mixer.P, 0, FWA_ROW_ALIGN - 1);
+        assert_int_equal(acts->mlp.hidden.stride[0] % FWA_ROW_ALIGN, 0);
+        assert_int_equal(c.acts->block_scratch[l].mixer.dproj.stride[0], acts->mixer.proj.stride[0]);
+    }
     model_close(&c);
 }
 
@@ -271,6 +333,9 @@ int main(void) {
         cmocka_unit_test_teardown(test_buckets_are_final_when_announced, check_release),
         cmocka_unit_test(test_buckets_hold_every_gradient_once),
         cmocka_unit_test(test_errors_of_the_hook_come_back),
+        cmocka_unit_test(test_impossible_models_are_refused),
+        cmocka_unit_test(test_training_needs_memory_for_it),
+        cmocka_unit_test(test_rows_are_aligned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static void random_unit(double *direction, int64_t n, uint64_t stream) {
 }
 
 // Random directions of every parameter; each element of the small ones.
-static void check_param(model_case *c, fwa_activations *acts, int p, const char *what) {
+static void check_param(model_case *c, fwa_activations *acts, int p, const char *variant) {
     enum { DIRECTIONS = 2 };
     double direction[MOST];
     const fwa_tensor g = param_grad(c, p);
@@ -47,19 +47,18 @@ static void check_param(model_case *c, fwa_activations *acts, int p, const char 
             if (element < 0 || i == element) expected += check_get(g, i) * direction[i];
         double got = slope(c, acts, p, element, direction, n);
         if (!(fabs(got - expected) <= LIMIT * size))
-            fail_msg("%s: %s, element %lld: gradient %.10g, difference %.10g, size %.3g", what,
-                     c->model->params.at[p].name, (long long)element, expected, got, size);
+            fail_msg("%s, %s: %s, element %lld: gradient %.10g, difference %.10g, size %.3g",
+                     c->model->spec.mixer[0].name, variant, c->model->params.at[p].name, (long long)element, expected,
+                     got, size);
     }
 }
 
-static void check_spec(const fwa_model_spec *spec, const char *rule, const char *variant) {
+static void check_variant(const model_variant *variant) {
     model_case c;
-    char what[128];
-    snprintf(what, sizeof what, "%s, %s", rule, variant);
-    model_open(&c, spec);
+    model_open(&c, &variant->spec);
     fwa_activations *acts = activations_new(&c, MODEL_B, MODEL_T, false);
     model_train(&c);
-    for (int p = 0; p < c.model->params.count; p++) check_param(&c, acts, p, what);
+    for (int p = 0; p < c.model->params.count; p++) check_param(&c, acts, p, variant->name);
     fwa_activations_destroy(acts);
     model_close(&c);
 }
@@ -67,23 +66,13 @@ static void check_spec(const fwa_model_spec *spec, const char *rule, const char 
 static void test_every_rule_and_setting(void **state) {
     (void)state;
     model_variant variants[MODEL_VARIANTS_MOST];
-    for (int r = 0; r < fwa_rule_count(); r++) {
-        const fwa_rule *rule = fwa_rule_at(r);
-        int count = model_variants(rule, variants);
-        for (int i = 0; i < count; i++) check_spec(&variants[i].spec, rule->name, variants[i].name);
-    }
-}
-
-static void test_layers_of_different_rules(void **state) {
-    (void)state;
-    fwa_model_spec spec = model_spec_hybrid();
-    check_spec(&spec, "all rules", "one a layer");
+    for (int r = 0; r < fwa_rule_count(); r++)
+        for (int i = 0, count = model_variants(fwa_rule_at(r), variants); i < count; i++) check_variant(&variants[i]);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_every_rule_and_setting, check_release),
-        cmocka_unit_test_teardown(test_layers_of_different_rules, check_release),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,130 @@
+// Plans of a mixer layer: its parameters, its activations, its scratch.
+#include <math.h>
+#include <string.h>
+
+#include "kernels/registry.h"
+#include "layers/mixer_layer.h"
+
+static fwa_status check_spec(const fwa_mixer_spec *spec) {
+    const fwa_rule *rule = spec->rule;
+    FWA_CHECK(!(rule->inputs & (FWA_INPUT_BETA_CHANNEL | FWA_INPUT_LOG_DECAY)), FWA_UNSUPPORTED,
+              "mixer '%s': the layer cannot feed rule %s, which wants a step per value channel or a log decay",
+              spec->name, rule->name);
+    FWA_CHECK(!spec->conv || (rule->switches & FWA_SWITCH_CONV), FWA_CONFIG,
+              "mixer '%s': got conv %lld, but rule %s has no convolutions; set 0", spec->name, (long long)spec->conv,
+              rule->name);
+    FWA_CHECK(!spec->gate || (rule->switches & FWA_SWITCH_GATE), FWA_CONFIG,
+              "mixer '%s': rule %s has no output gate; set gate to false", spec->name, rule->name);
+    FWA_CHECK(spec->beta_init > 0 && spec->beta_init < 1 && spec->lambda_init > 0 && spec->lambda_init < 1, FWA_CONFIG,
+              "mixer '%s': got beta_init %g, lambda_init %g; expected values of a sigmoid, in (0, 1)", spec->name,
+              spec->beta_init, spec->lambda_init);
+    return FWA_OK;
+}
+
+static fwa_status add_part(fwa_mixer_layer *layer, const fwa_param_scope *scope, const char *name, int64_t columns,
+                           fwa_mixer_part *part) {
+    fwa_param weight = fwa_param_matrix(columns, layer->D, 0.5 / sqrt((double)layer->D));
+    weight.packed = layer->parts > 0;
+    part->at = layer->P;
+    part->columns = columns;
+    layer->P += columns;
+    layer->parts++;
+    return fwa_params_add(scope, name, weight, &part->weight);
+}
+
+static fwa_status add_projection(fwa_mixer_layer *layer, const fwa_param_scope *scope) {
+    const fwa_mixer_spec *spec = layer->spec;
+    const unsigned inputs = spec->rule->inputs;
+    int64_t H = layer->H, width = H * layer->K;
+    FWA_TRY(add_part(layer, scope, "mixer.q.weight", width, &layer->q));
+    FWA_TRY(add_part(layer, scope, "mixer.k.weight", width, &layer->k));
+    FWA_TRY(add_part(layer, scope, "mixer.v.weight", width, &layer->v));
+    if (spec->gate) FWA_TRY(add_part(layer, scope, "mixer.gate.weight", width, &layer->gate));
+    if (inputs & FWA_INPUT_BETA) FWA_TRY(add_part(layer, scope, "mixer.beta.weight", H, &layer->beta));
+    if ((inputs & FWA_INPUT_LAMBDA) && spec->options.ridge != FWA_RIDGE_NONE)
+        FWA_TRY(add_part(layer, scope, "mixer.lambda.weight", H, &layer->lambda));
+    return FWA_OK;
+}
+
+// A bias b with sigmoid(b) = value.
+static fwa_status add_bias(const fwa_param_scope *scope, const char *name, double value, fwa_mixer_part *part) {
+    if (!fwa_mixer_part_present(part)) return FWA_OK;
+    fwa_init init = {FWA_INIT_CONSTANT, log(value / (1.0 - value))};
+    return fwa_params_add(scope, name, fwa_param_plain(part->columns, 0, init), &part->bias);
+}
+
+static fwa_status add_conv(const fwa_param_scope *scope, const char *name, int64_t W, fwa_mixer_part *part) {
+    if (W == 0) return FWA_OK;
+    return fwa_params_add(scope, name, fwa_param_plain(part->columns, W, (fwa_init){FWA_INIT_UNIFORM, 0.5}),
+                          &part->conv);
+}
+
+fwa_status fwa_mixer_layer_plan(fwa_mixer_layer *layer, const fwa_param_scope *scope, const fwa_model_spec *model,
+                                const fwa_mixer_spec *spec, const fwa_backend *backend) {
+    const fwa_mixer_part absent = {.weight = -1, .conv = -1, .bias = -1};
+    *layer = (fwa_mixer_layer){.spec = spec, .D = model->D, .H = model->H, .K = model->K, .norm = -1, .out = -1};
+    layer->q = layer->k = layer->v = layer->gate = layer->beta = layer->lambda = absent;
+    FWA_TRY(check_spec(spec));
+    FWA_TRY(fwa_mixer_find(backend, spec->rule, &layer->kernels));
+    FWA_TRY(add_projection(layer, scope));
+    FWA_TRY(add_bias(scope, "mixer.beta.bias", spec->beta_init, &layer->beta));
+    FWA_TRY(add_bias(scope, "mixer.lambda.bias", spec->lambda_init, &layer->lambda));
+    FWA_TRY(add_conv(scope, "mixer.conv_q.weight", spec->conv, &layer->q));
+    FWA_TRY(add_conv(scope, "mixer.conv_k.weight", spec->conv, &layer->k));
+    FWA_TRY(add_conv(scope, "mixer.conv_v.weight", spec->conv, &layer->v));
+    if (spec->rule->switches & FWA_SWITCH_GATE)
+        FWA_TRY(fwa_params_add(scope, "mixer.norm.weight",
+                               fwa_param_plain(layer->K, 0, (fwa_init){FWA_INIT_CONSTANT, 1.0}), &layer->norm));
+    double deviation = 0.5 / sqrt((double)model->D) / sqrt((double)model->L);
+    return fwa_params_add(scope, "mixer.out.weight", fwa_param_matrix(model->D, model->H * model->K, deviation),
+                          &layer->out);
+}
+
+fwa_status fwa_mixer_layer_plan_acts(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, bool train,
+                                     fwa_arena *arena, fwa_mixer_acts *acts, size_t *scratch_bytes) {
+    fwa_dtype act = ctx->backend->compute, mst = ctx->backend->master;
+    int64_t B = ctx->B, T = ctx->T, R = B * T, H = layer->H, K = layer->K;
+    const int64_t proj[] = {R, fwa_round_up(layer->P, FWA_ROW_ALIGN)}, head[] = {B, T, H, K}, scalar[] = {B, T, H},
+                  scalar_rows[] = {R, H}, flat[] = {R, H * K};
+    memset(acts, 0, sizeof *acts);
+    FWA_TRY(fwa_arena_plan(arena, &acts->proj, act, 2, proj));
+    FWA_TRY(fwa_arena_plan(arena, &acts->q, act, 4, head));
+    FWA_TRY(fwa_arena_plan(arena, &acts->k, act, 4, head));
+    FWA_TRY(fwa_arena_plan(arena, &acts->v, act, 4, head));
+    if (layer->spec->qk_norm != FWA_NORM_NONE) {
+        FWA_TRY(fwa_arena_plan(arena, &acts->q_rstd, mst, 3, scalar));
+        FWA_TRY(fwa_arena_plan(arena, &acts->k_rstd, mst, 3, scalar));
+    }
+    if (layer->spec->v_norm != FWA_NORM_NONE) FWA_TRY(fwa_arena_plan(arena, &acts->v_rstd, mst, 3, scalar));
+    if (fwa_mixer_part_present(&layer->beta)) FWA_TRY(fwa_arena_plan(arena, &acts->beta, mst, 3, scalar));
+    if (fwa_mixer_part_present(&layer->lambda)) FWA_TRY(fwa_arena_plan(arena, &acts->lambda, mst, 3, scalar));
+    FWA_TRY(fwa_arena_plan(arena, &acts->o, act, 4, head));
+    if (layer->norm >= 0) {
+        FWA_TRY(fwa_arena_plan(arena, &acts->o_rstd, mst, 2, scalar_rows));
+        FWA_TRY(fwa_arena_plan(arena, &acts->y, act, 2, flat));
+    }
+    size_t saved = 0, scratch = 0;
+    fwa_mixer_call call = fwa_mixer_layer_call(layer, ctx, train, acts, fwa_tensor_absent());
+    FWA_TRY(layer->kernels->sizes(ctx->backend, &call, &saved, &scratch));
+    if (saved > 0) FWA_TRY(fwa_arena_plan_bytes(arena, &acts->saved, saved));
+    if (scratch > *scratch_bytes) *scratch_bytes = scratch;
+    return FWA_OK;
+}
+
+fwa_status fwa_mixer_layer_plan_scratch(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, fwa_arena *arena,
+                                        fwa_mixer_scratch *scratch) {
+    fwa_dtype act = ctx->backend->compute, mst = ctx->backend->master;
+    int64_t B = ctx->B, T = ctx->T, R = B * T, H = layer->H, K = layer->K;
+    const int64_t proj[] = {R, fwa_round_up(layer->P, FWA_ROW_ALIGN)}, head[] = {B, T, H, K}, scalar[] = {B, T, H},
+                  flat[] = {R, H * K};
+    memset(scratch, 0, sizeof *scratch);
+    FWA_TRY(fwa_arena_plan(arena, &scratch->dproj, act, 2, proj));
+    FWA_TRY(fwa_arena_plan(arena, &scratch->dq, act, 4, head));
+    FWA_TRY(fwa_arena_plan(arena, &scratch->dk, act, 4, head));
+    FWA_TRY(fwa_arena_plan(arena, &scratch->dv, act, 4, head));
+    if (fwa_mixer_part_present(&layer->beta)) FWA_TRY(fwa_arena_plan(arena, &scratch->dbeta, mst, 3, scalar));
+    if (fwa_mixer_part_present(&layer->lambda)) FWA_TRY(fwa_arena_plan(arena, &scratch->dlambda, mst, 3, scalar));
+    FWA_TRY(fwa_arena_plan(arena, &scratch->d_o, act, 4, head));
+    if (layer->norm >= 0) FWA_TRY(fwa_arena_plan(arena, &scratch->dy, act, 2, flat));
+    return FWA_OK;
+}
