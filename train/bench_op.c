@@ -43,9 +43,14 @@ static fwa_status open_problem(problem *p, fwa_backend *backend, const fwa_rule 
     fwa_tensor *heads[] = {&p->call.q,   &p->call.k,   &p->call.v,   &p->call.o,
                            &p->grads.dq, &p->grads.dk, &p->grads.dv, &p->grads.d_o};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) FWA_TRY(plan(p, heads[i], 4, shape->K));
-    if (rule->inputs & FWA_INPUT_BETA) {
-        FWA_TRY(plan(p, &p->call.beta, 3, 0));
-        FWA_TRY(plan(p, &p->grads.dbeta, 3, 0));
+    const bool channel = rule->inputs & FWA_INPUT_BETA_CHANNEL;
+    if (channel || (rule->inputs & FWA_INPUT_BETA)) {
+        FWA_TRY(plan(p, &p->call.beta, channel ? 4 : 3, shape->V));
+        FWA_TRY(plan(p, &p->grads.dbeta, channel ? 4 : 3, shape->V));
+    }
+    if (rule->inputs & FWA_INPUT_LOG_DECAY) {
+        FWA_TRY(plan(p, &p->call.log_decay, 3, 0));
+        FWA_TRY(plan(p, &p->grads.dlog_decay, 3, 0));
     }
     if (rule->inputs & FWA_INPUT_LAMBDA) {
         FWA_TRY(plan(p, &p->call.lambda, 3, 0));
@@ -65,12 +70,14 @@ static void fill(fwa_tensor t, uint64_t stream, double deviation, double top) {
                                        : top * fwa_rng_uniform(7, stream, (uint64_t)i));
 }
 
+// Keys of about length 1: what rules without a normalised step need.
 static void fill_problem(problem *p) {
     fill(p->call.q, 1, 1.0, 0.0);
-    fill(p->call.k, 2, 1.0, 0.0);
+    fill(p->call.k, 2, 1.0 / sqrt((double)p->call.shape.K), 0.0);
     fill(p->call.v, 3, 1.0, 0.0);
     fill(p->call.beta, 4, 0.0, 1.5);
     fill(p->call.lambda, 5, 0.0, 0.05);
+    fill(p->call.log_decay, 7, 0.0, -0.1);
     fill(p->grads.d_o, 6, 1.0, 0.0);
 }
 

@@ -34,6 +34,28 @@ static const fwa_command commands[] = {
      "step: whole training steps on random tokens; checks first that a repeated batch is learned.\n"
      "op: forward and backward of a mixing rule; checks first that its chunk form equals the recurrence.\n",
      fwa_cmd_bench},
+    {"op",
+     "[--rule R] --in CASE.h5 --out ANSWER.h5 | --check CASE.h5 [CASE.h5 ...] [--out ANSWER.h5] [--tolerance E]\n"
+     "              [--form recurrent|parallel|chunk] [--chunk N] [--backend cpu|cuda] [--dtype f64|f32|bf16]",
+     "run a mixing rule on a case file, or check the answers that the file holds",
+     "A case is an HDF5 file. Attributes: rule, and as the rule has them window, eps, eps_gamma, eta_max (0: off),\n"
+     "eps_attn, and 0 or 1: scale_coupled, detach_scale, shift (1: next latent), raw (1: read after write),\n"
+     "direct_step, normalized_read; what is missing stands at the rule's default. Group in/: q, k [B,T,Hq,K],\n"
+     "v [B,T,H,V], as the rule takes them beta, lambda, log_decay [B,T,H], and where there are any reset [B,T],\n"
+     "S0 [B,H,K,V], z0, k_prev [B,Hq,K], tail_x, tail_v, and gradients that arrive: do, dS, dz, dk_last,\n"
+     "dtail_x_out, dtail_v_out.\n"
+     "\n"
+     "  --out FILE     write out/ and, where a gradient arrives, grad/ (d + name of the input), in float64\n"
+     "  --check CASE   print the error of every tensor in the case's own out/ and grad/; exit code 1 if one is above\n"
+     "                 the tolerance. Error: RMS of the difference over RMS of the tensor; absolute where the tensor\n"
+     "                 is 0 and for a single token over an empty memory\n"
+     "  --tolerance E  default 1e-9 in f64, 1e-4 in f32, 0.02 in bf16\n"
+     "  --form F       default chunk, with --chunk 64\n"
+     "  --dtype T      default f64 on the cpu, f32 on cuda\n"
+     "\n"
+     "Without --rule the case's attribute says which rule; both must agree. Bad input ends with exit code 2 and a\n"
+     "message that names the dataset, and writes nothing.\n",
+     fwa_cmd_op},
     {"info", "", "rules, operators, backends and versions of this build", "", fwa_cmd_info},
 };
 
