@@ -39,6 +39,7 @@ typedef struct fwa_mixer_config {
     int shift, read, qk_norm, v_norm, phi, step, ridge; // enums of core/types.h
     double beta_init, lambda_init, eps, eps_gamma, eta_max;
     int64_t window, chunk, conv; // window 0: the rule's default
+    int64_t beta_rank;           // 0: full
     bool gate;
     bool normalized_read;
     int detach_scale; // 0 auto (the rule's default), 1 false, 2 true

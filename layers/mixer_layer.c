@@ -70,23 +70,36 @@ static fwa_status feature_backward(const fwa_layer_context *ctx, const fwa_mixer
                                                 rstd, x, optional_value(ctx, part->conv), none, none, options);
 }
 
-// y [B,T,H] = scale sigmoid(part + bias); beta, lambda. Nothing where the part is absent.
+// Rows [R,width] of beta or lambda, or of their gradients.
+static fwa_tensor scalar_rows(const fwa_layer_context *ctx, fwa_tensor y) {
+    int64_t R = ctx->B * ctx->T;
+    return fwa_tensor_as_2d(y, R, fwa_tensor_count(y) / R);
+}
+
+// y = scale sigmoid(part + bias), or through the second projection: part Wup^T, kept in `wide`. beta, lambda. Nothing
+// where the part is absent.
 static fwa_status scalar_forward(const fwa_layer_context *ctx, const fwa_mixer_part *part, double scale, fwa_tensor y,
-                                 fwa_tensor proj) {
+                                 fwa_tensor proj, fwa_tensor wide) {
     if (!fwa_mixer_part_present(part)) return FWA_OK;
-    fwa_tensor rows = fwa_tensor_as_2d(y, ctx->B * ctx->T, part->columns);
-    return ctx->backend->ops->sigmoid_gate_forward(ctx->backend->stream, rows, part_of(proj, part),
+    fwa_tensor x = part_of(proj, part);
+    if (part->up >= 0) {
+        FWA_TRY(fwa_linear_forward(ctx, wide, x, fwa_value(ctx, part->up)));
+        x = wide;
+    }
+    return ctx->backend->ops->sigmoid_gate_forward(ctx->backend->stream, scalar_rows(ctx, y), x,
                                                    fwa_value(ctx, part->bias), scale);
 }
 
-// The part's columns of dproj = gradient given dy; adds to the bias's.
+// The part's columns of dproj = gradient given dy; adds to those of the bias and of the second projection.
 static fwa_status scalar_backward(const fwa_layer_context *ctx, const fwa_mixer_part *part, double scale,
-                                  fwa_tensor dproj, fwa_tensor dy, fwa_tensor y) {
+                                  fwa_tensor dproj, fwa_tensor dy, fwa_tensor y, fwa_tensor proj, fwa_tensor wide) {
     if (!fwa_mixer_part_present(part)) return FWA_OK;
-    int64_t R = ctx->B * ctx->T;
-    return ctx->backend->ops->sigmoid_gate_backward(ctx->backend->stream, part_of(dproj, part),
-                                                    fwa_grad(ctx, part->bias), fwa_tensor_as_2d(dy, R, part->columns),
-                                                    fwa_tensor_as_2d(y, R, part->columns), scale);
+    fwa_tensor dx = part_of(dproj, part);
+    FWA_TRY(ctx->backend->ops->sigmoid_gate_backward(ctx->backend->stream, part->up >= 0 ? wide : dx,
+                                                     fwa_grad(ctx, part->bias), scalar_rows(ctx, dy),
+                                                     scalar_rows(ctx, y), scale));
+    if (part->up < 0) return FWA_OK;
+    return fwa_linear_backward(ctx, dx, fwa_grad(ctx, part->up), wide, part_of(proj, part), fwa_value(ctx, part->up));
 }
 
 // q and k (or, inverse, their gradients) rotated in place, where the rule wants it.
@@ -109,8 +122,8 @@ static fwa_status inputs_forward(const fwa_mixer_layer *layer, const fwa_layer_c
     FWA_TRY(feature_forward(ctx, &layer->k, &qk, acts->k, acts->k_rstd, acts->proj));
     FWA_TRY(feature_forward(ctx, &layer->v, &plain, acts->v, acts->v_rstd, acts->proj));
     FWA_TRY(rotate(layer, ctx, acts->q, acts->k, false));
-    FWA_TRY(scalar_forward(ctx, &layer->beta, FWA_BETA_SCALE, acts->beta, acts->proj));
-    return scalar_forward(ctx, &layer->lambda, FWA_LAMBDA_SCALE, acts->lambda, acts->proj);
+    FWA_TRY(scalar_forward(ctx, &layer->beta, FWA_BETA_SCALE, acts->beta, acts->proj, acts->wide));
+    return scalar_forward(ctx, &layer->lambda, FWA_LAMBDA_SCALE, acts->lambda, acts->proj, fwa_tensor_absent());
 }
 
 // Their part of dproj from the gradients of the rule's inputs, which it rotates back in place.
@@ -123,8 +136,9 @@ static fwa_status inputs_backward(const fwa_mixer_layer *layer, const fwa_layer_
     FWA_TRY(feature_backward(ctx, &layer->q, &qk, d->dproj, d->dq, acts->q_rstd, acts->proj));
     FWA_TRY(feature_backward(ctx, &layer->k, &qk, d->dproj, d->dk, acts->k_rstd, acts->proj));
     FWA_TRY(feature_backward(ctx, &layer->v, &plain, d->dproj, d->dv, acts->v_rstd, acts->proj));
-    FWA_TRY(scalar_backward(ctx, &layer->beta, FWA_BETA_SCALE, d->dproj, d->dbeta, acts->beta));
-    return scalar_backward(ctx, &layer->lambda, FWA_LAMBDA_SCALE, d->dproj, d->dlambda, acts->lambda);
+    FWA_TRY(scalar_backward(ctx, &layer->beta, FWA_BETA_SCALE, d->dproj, d->dbeta, acts->beta, acts->proj, acts->wide));
+    return scalar_backward(ctx, &layer->lambda, FWA_LAMBDA_SCALE, d->dproj, d->dlambda, acts->lambda, acts->proj,
+                           fwa_tensor_absent());
 }
 
 // d_{q,k,v,beta,lambda} given d_o.

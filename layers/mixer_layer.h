@@ -1,7 +1,8 @@
 // The token-mixing half of a block (rules.md §4): packed projection of n to q, k, v, gate and per-head scalars; short
 // convolution, SiLU, norm and feature map; rotary where the rule wants it; the rule; norm and gate; output projection.
 //
-//   n [R,D] -> proj [R,P] -> q, k, v [B,T,H,K], beta, lambda [R,H] -> o [B,T,H,V] -> y [R,H*V] -> out = y Wo^T + x
+//   n [R,D] -> proj [R,P] -> q, k, v [B,T,H,K], beta [R,H] or per value channel [R,H*V], lambda [R,H]
+//   -> o [B,T,H,V] -> y [R,H*V] -> out = y Wo^T + x
 #ifndef FWA_LAYERS_MIXER_LAYER_H
 #define FWA_LAYERS_MIXER_LAYER_H
 
@@ -18,7 +19,8 @@ typedef struct fwa_mixer_part {
     int64_t at, columns; // first column and their number
     int weight;          // [columns,D]; -1: the layer has no such input
     int conv;            // [columns,W]: q, k, v
-    int bias;            // [columns]: beta, lambda
+    int up;              // [width,columns]: beta of low rank, a second projection behind the packed one
+    int bias;            // [columns], behind a second projection [width]: beta, lambda
 } fwa_mixer_part;
 
 typedef struct fwa_mixer_layer {
@@ -35,6 +37,7 @@ typedef struct fwa_mixer_layer {
 typedef struct fwa_mixer_acts {
     fwa_tensor proj; // [R,P], rows FWA_ROW_ALIGN apart; so is its gradient
     fwa_tensor q, k, v, q_rstd, k_rstd, v_rstd, beta, lambda, o, o_rstd, y, saved;
+    fwa_tensor wide; // [R,H*V] beta of low rank before bias and sigmoid; the backward pass puts its gradient there
 } fwa_mixer_acts;
 
 // Scratch shared by all layers; gradients used by the backward pass only.

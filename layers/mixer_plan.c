@@ -7,9 +7,13 @@
 
 static fwa_status check_spec(const fwa_mixer_spec *spec) {
     const fwa_rule *rule = spec->rule;
-    FWA_CHECK(!(rule->inputs & (FWA_INPUT_BETA_CHANNEL | FWA_INPUT_LOG_DECAY)), FWA_UNSUPPORTED,
-              "mixer '%s': the layer cannot feed rule %s, which wants a step per value channel or a log decay",
-              spec->name, rule->name);
+    FWA_CHECK(!(rule->inputs & FWA_INPUT_LOG_DECAY), FWA_UNSUPPORTED,
+              "mixer '%s': the layer cannot feed rule %s, which wants a log decay", spec->name, rule->name);
+    FWA_CHECK(spec->beta_rank >= 0, FWA_CONFIG, "mixer '%s': got beta_rank %lld, expected at least 0", spec->name,
+              (long long)spec->beta_rank);
+    FWA_CHECK(!spec->beta_rank || (rule->inputs & FWA_INPUT_BETA_CHANNEL), FWA_CONFIG,
+              "mixer '%s': got beta_rank %lld, but rule %s has no beta per value channel; set 0", spec->name,
+              (long long)spec->beta_rank, rule->name);
     FWA_CHECK(!spec->conv || (rule->switches & FWA_SWITCH_CONV), FWA_CONFIG,
               "mixer '%s': got conv %lld, but rule %s has no convolutions; set 0", spec->name, (long long)spec->conv,
               rule->name);
@@ -41,16 +45,28 @@ static fwa_status add_projection(fwa_mixer_layer *layer, const fwa_param_scope *
     FWA_TRY(add_part(layer, scope, "mixer.v.weight", width, &layer->v));
     if (spec->gate) FWA_TRY(add_part(layer, scope, "mixer.gate.weight", width, &layer->gate));
     if (inputs & FWA_INPUT_BETA) FWA_TRY(add_part(layer, scope, "mixer.beta.weight", H, &layer->beta));
+    if ((inputs & FWA_INPUT_BETA_CHANNEL) && !spec->beta_rank)
+        FWA_TRY(add_part(layer, scope, "mixer.beta.weight", width, &layer->beta));
+    if (spec->beta_rank) FWA_TRY(add_part(layer, scope, "mixer.beta_down.weight", spec->beta_rank, &layer->beta));
     if ((inputs & FWA_INPUT_LAMBDA) && spec->options.ridge != FWA_RIDGE_NONE)
         FWA_TRY(add_part(layer, scope, "mixer.lambda.weight", H, &layer->lambda));
     return FWA_OK;
 }
 
+// The second projection of a beta of low rank.
+static fwa_status add_up(fwa_mixer_layer *layer, const fwa_param_scope *scope) {
+    const int64_t rank = layer->spec->beta_rank;
+    if (!rank) return FWA_OK;
+    return fwa_params_add(scope, "mixer.beta_up.weight",
+                          fwa_param_matrix(layer->H * layer->K, rank, 0.5 / sqrt((double)rank)), &layer->beta.up);
+}
+
 // A bias b with sigmoid(b) = value.
-static fwa_status add_bias(const fwa_param_scope *scope, const char *name, double value, fwa_mixer_part *part) {
+static fwa_status add_bias(const fwa_param_scope *scope, const char *name, int64_t width, double value,
+                           fwa_mixer_part *part) {
     if (!fwa_mixer_part_present(part)) return FWA_OK;
     fwa_init init = {FWA_INIT_CONSTANT, log(value / (1.0 - value))};
-    return fwa_params_add(scope, name, fwa_param_plain(part->columns, 0, init), &part->bias);
+    return fwa_params_add(scope, name, fwa_param_plain(width, 0, init), &part->bias);
 }
 
 static fwa_status add_conv(const fwa_param_scope *scope, const char *name, int64_t W, fwa_mixer_part *part) {
@@ -61,14 +77,16 @@ static fwa_status add_conv(const fwa_param_scope *scope, const char *name, int64
 
 fwa_status fwa_mixer_layer_plan(fwa_mixer_layer *layer, const fwa_param_scope *scope, const fwa_model_spec *model,
                                 const fwa_mixer_spec *spec, const fwa_backend *backend) {
-    const fwa_mixer_part absent = {.weight = -1, .conv = -1, .bias = -1};
+    const fwa_mixer_part absent = {.weight = -1, .conv = -1, .up = -1, .bias = -1};
+    const bool channel = spec->rule->inputs & FWA_INPUT_BETA_CHANNEL;
     *layer = (fwa_mixer_layer){.spec = spec, .D = model->D, .H = model->H, .K = model->K, .norm = -1, .out = -1};
     layer->q = layer->k = layer->v = layer->gate = layer->beta = layer->lambda = absent;
     FWA_TRY(check_spec(spec));
     FWA_TRY(fwa_mixer_find(backend, spec->rule, &layer->kernels));
     FWA_TRY(add_projection(layer, scope));
-    FWA_TRY(add_bias(scope, "mixer.beta.bias", spec->beta_init, &layer->beta));
-    FWA_TRY(add_bias(scope, "mixer.lambda.bias", spec->lambda_init, &layer->lambda));
+    FWA_TRY(add_up(layer, scope));
+    FWA_TRY(add_bias(scope, "mixer.beta.bias", layer->H * (channel ? layer->K : 1), spec->beta_init, &layer->beta));
+    FWA_TRY(add_bias(scope, "mixer.lambda.bias", layer->H, spec->lambda_init, &layer->lambda));
     FWA_TRY(add_conv(scope, "mixer.conv_q.weight", spec->conv, &layer->q));
     FWA_TRY(add_conv(scope, "mixer.conv_k.weight", spec->conv, &layer->k));
     FWA_TRY(add_conv(scope, "mixer.conv_v.weight", spec->conv, &layer->v));
@@ -78,6 +96,11 @@ fwa_status fwa_mixer_layer_plan(fwa_mixer_layer *layer, const fwa_param_scope *s
     double deviation = 0.5 / sqrt((double)model->D) / sqrt((double)model->L);
     return fwa_params_add(scope, "mixer.out.weight", fwa_param_matrix(model->D, model->H * model->K, deviation),
                           &layer->out);
+}
+
+// beta is [B,T,H] or, per value channel, [B,T,H,V].
+static int beta_dims(const fwa_mixer_layer *layer) {
+    return layer->spec->rule->inputs & FWA_INPUT_BETA_CHANNEL ? 4 : 3;
 }
 
 fwa_status fwa_mixer_layer_plan_acts(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, bool train,
@@ -96,7 +119,8 @@ fwa_status fwa_mixer_layer_plan_acts(const fwa_mixer_layer *layer, const fwa_lay
         FWA_TRY(fwa_arena_plan(arena, &acts->k_rstd, mst, 3, scalar));
     }
     if (layer->spec->v_norm != FWA_NORM_NONE) FWA_TRY(fwa_arena_plan(arena, &acts->v_rstd, mst, 3, scalar));
-    if (fwa_mixer_part_present(&layer->beta)) FWA_TRY(fwa_arena_plan(arena, &acts->beta, mst, 3, scalar));
+    if (fwa_mixer_part_present(&layer->beta)) FWA_TRY(fwa_arena_plan(arena, &acts->beta, mst, beta_dims(layer), head));
+    if (layer->beta.up >= 0) FWA_TRY(fwa_arena_plan(arena, &acts->wide, act, 2, flat));
     if (fwa_mixer_part_present(&layer->lambda)) FWA_TRY(fwa_arena_plan(arena, &acts->lambda, mst, 3, scalar));
     FWA_TRY(fwa_arena_plan(arena, &acts->o, act, 4, head));
     if (layer->norm >= 0) {
@@ -122,7 +146,8 @@ fwa_status fwa_mixer_layer_plan_scratch(const fwa_mixer_layer *layer, const fwa_
     FWA_TRY(fwa_arena_plan(arena, &scratch->dq, act, 4, head));
     FWA_TRY(fwa_arena_plan(arena, &scratch->dk, act, 4, head));
     FWA_TRY(fwa_arena_plan(arena, &scratch->dv, act, 4, head));
-    if (fwa_mixer_part_present(&layer->beta)) FWA_TRY(fwa_arena_plan(arena, &scratch->dbeta, mst, 3, scalar));
+    if (fwa_mixer_part_present(&layer->beta))
+        FWA_TRY(fwa_arena_plan(arena, &scratch->dbeta, mst, beta_dims(layer), head));
     if (fwa_mixer_part_present(&layer->lambda)) FWA_TRY(fwa_arena_plan(arena, &scratch->dlambda, mst, 3, scalar));
     FWA_TRY(fwa_arena_plan(arena, &scratch->d_o, act, 4, head));
     if (layer->norm >= 0) FWA_TRY(fwa_arena_plan(arena, &scratch->dy, act, 2, flat));

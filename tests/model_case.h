@@ -53,7 +53,7 @@ static inline fwa_model_spec model_spec(const fwa_rule *rule) {
 
 // Whether the mixer layer has the inputs that the rule wants. What it lacks it refuses (test_model.c).
 static inline bool layer_feeds(const fwa_rule *rule) {
-    return !(rule->inputs & (FWA_INPUT_BETA_CHANNEL | FWA_INPUT_LOG_DECAY));
+    return !(rule->inputs & FWA_INPUT_LOG_DECAY);
 }
 
 // Layers of as many different rules as a model can have, the first one once more at the end. Deep enough that roundings
@@ -135,6 +135,7 @@ static inline int model_variants(const fwa_rule *rule, model_variant list[MODEL_
     VARIANT(FWA_SWITCH_WINDOW, o->window = 1);
     VARIANT(FWA_SWITCH_WINDOW, o->window = 9);
     VARIANT(FWA_SWITCH_NORMALIZED_READ | FWA_SWITCH_PHI, o->normalized_read = true; m->phi = FWA_PHI_ELU1);
+    if (rule->inputs & FWA_INPUT_BETA_CHANNEL) VARIANT(0U, m->beta_rank = 3);
 #undef VARIANT
     const fwa_rule *other = next_rule(rule);
     assert_true(count < MODEL_VARIANTS_MOST);

@@ -22,37 +22,43 @@ static void rule_names(char *text, size_t size) {
 typedef struct rule_option {
     const char *field;
     unsigned switch_bit; // what the rule must understand
+    unsigned input;      // or take
 } rule_option;
 
 static const rule_option rule_options[] = {
-    {"shift", FWA_SWITCH_SHIFT},
-    {"read", FWA_SWITCH_READ},
-    {"step", FWA_SWITCH_STEP},
-    {"eps", FWA_SWITCH_STEP},
-    {"eta_max", FWA_SWITCH_STEP},
-    {"ridge", FWA_SWITCH_RIDGE},
-    {"eps_gamma", FWA_SWITCH_RIDGE},
-    {"detach_scale", FWA_SWITCH_RIDGE},
-    {"lambda_init", FWA_SWITCH_RIDGE},
-    {"window", FWA_SWITCH_WINDOW},
-    {"normalized_read", FWA_SWITCH_NORMALIZED_READ},
-    {"phi", FWA_SWITCH_PHI},
-    {"qk_norm", FWA_SWITCH_QK_NORM},
-    {"conv", FWA_SWITCH_CONV},
-    {"gate", FWA_SWITCH_GATE},
+    {"shift", FWA_SWITCH_SHIFT, 0},
+    {"read", FWA_SWITCH_READ, 0},
+    {"step", FWA_SWITCH_STEP, 0},
+    {"eps", FWA_SWITCH_STEP, 0},
+    {"eta_max", FWA_SWITCH_STEP, 0},
+    {"ridge", FWA_SWITCH_RIDGE, 0},
+    {"eps_gamma", FWA_SWITCH_RIDGE, 0},
+    {"detach_scale", FWA_SWITCH_RIDGE, 0},
+    {"lambda_init", FWA_SWITCH_RIDGE, 0},
+    {"window", FWA_SWITCH_WINDOW, 0},
+    {"normalized_read", FWA_SWITCH_NORMALIZED_READ, 0},
+    {"phi", FWA_SWITCH_PHI, 0},
+    {"qk_norm", FWA_SWITCH_QK_NORM, 0},
+    {"conv", FWA_SWITCH_CONV, 0},
+    {"gate", FWA_SWITCH_GATE, 0},
+    {"beta_rank", 0, FWA_INPUT_BETA_CHANNEL},
 };
+
+static bool has_option(const fwa_rule *rule, const rule_option *option) {
+    return (rule->switches & option->switch_bit) || (rule->inputs & option->input);
+}
 
 // Options that were written down although the rule does not have them are mistakes, not ornaments.
 static void check_options(fwa_config *config, const fwa_mixer_config *mixer, const fwa_rule *rule) {
     char key[128], known[512] = "";
     size_t used = 0, count = sizeof rule_options / sizeof *rule_options;
     for (size_t i = 0; i < count && used < sizeof known; i++)
-        if (rule->switches & rule_options[i].switch_bit)
+        if (has_option(rule, &rule_options[i]))
             used +=
                 (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", rule_options[i].field);
     for (size_t i = 0; i < count; i++) {
         mixer_key(key, sizeof key, mixer, rule_options[i].field);
-        if (!(rule->switches & rule_options[i].switch_bit) && fwa_config_changed(config, key))
+        if (!has_option(rule, &rule_options[i]) && fwa_config_changed(config, key))
             fwa_config_problem(config, key, "rule %s has no such option; it has: %s", rule->name,
                                used ? known : "none");
     }
@@ -86,6 +92,7 @@ static void fill_mixer(fwa_mixer_spec *spec, const fwa_mixer_config *mixer, cons
     spec->phi = has & FWA_SWITCH_PHI ? (fwa_phi)mixer->phi : FWA_PHI_IDENTITY;
     spec->conv = features ? mixer->conv : 0;
     spec->gate = (has & FWA_SWITCH_GATE) && mixer->gate;
+    spec->beta_rank = rule->inputs & FWA_INPUT_BETA_CHANNEL ? mixer->beta_rank : 0;
     spec->beta_init = mixer->beta_init;
     spec->lambda_init = mixer->lambda_init;
 }

@@ -76,6 +76,7 @@ static const setting mixer_others[] = {
     {"step", "direct"},
     {"ridge", "none"},
     {"beta_init", "0.25"},
+    {"beta_rank", "11"},
     {"lambda_init", "0.105"},
     {"eps", "0"},
     {"eps_gamma", "1e-5"},

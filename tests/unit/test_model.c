@@ -286,6 +286,7 @@ static void test_impossible_models_are_refused(void **state) {
     REFUSED(good, spec.layer_mixer[1] = 1, "layer 1 wants mixer 1");
     REFUSED(good, spec.mixer[0].beta_init = 1, "beta_init 1");
     REFUSED(good, spec.mixer[0].lambda_init = 0, "lambda_init 0");
+    REFUSED(good, spec.mixer[0].beta_rank = 2, "beta_rank 2");
     REFUSED(plain, spec.mixer[0].gate = true, "gate");
     REFUSED(plain, spec.mixer[0].conv = 4, "conv 4");
 #undef REFUSED

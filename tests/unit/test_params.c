@@ -2,10 +2,18 @@
 #include "core/shape.h"
 #include "tests/model_case.h"
 
+static const fwa_param *find(const fwa_model *model, const char *name) {
+    for (int i = 0; i < model->params.count; i++)
+        if (strcmp(model->params.at[i].name, name) == 0) return &model->params.at[i];
+    fail_msg("no parameter %s", name);
+    return NULL;
+}
+
 // A model of a published size; nothing is allocated for it.
-static fwa_model *published(fwa_backend *plan, const char *rule_name, bool medium) {
+static fwa_model *published(fwa_backend *plan, const char *rule_name, bool medium, int64_t beta_rank) {
     const fwa_rule *rule = fwa_rule_find(rule_name);
     fwa_model_spec spec = model_spec(rule);
+    spec.mixer[0].beta_rank = beta_rank;
     spec.L = medium ? 24 : 12;
     spec.D = medium ? 1024 : 768;
     spec.H = medium ? 8 : 6;
@@ -27,14 +35,15 @@ static void test_published_counts(void **state) {
     } sizes[] = {
         {"softmax", false, 123587328},  {"falcon1", false, 130888080}, {"falcon1a", false, 130888080},
         {"falcon3a", false, 130888080}, {"softmax", true, 353502208},  {"falcon1", true, 379359616},
-        {"falcon1a", true, 379359616},  {"falcon3a", true, 379359616},
+        {"falcon1a", true, 379359616},  {"falcon3a", true, 379359616}, {"falcon2", false, 137919816},
+        {"falcon2a", false, 137919816}, {"falcon2", true, 404353216},  {"falcon2a", true, 404353216},
     };
     static const fwa_dtype precisions[] = {FWA_F64, FWA_F32, FWA_BF16};
     for (int d = 0; d < 3; d++) {
         fwa_backend *plan;
         check_ok(fwa_backend_create_plan(&plan, precisions[d]));
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            fwa_model *model = published(plan, sizes[i].rule, sizes[i].medium);
+            fwa_model *model = published(plan, sizes[i].rule, sizes[i].medium, 0);
             const fwa_params *params = &model->params;
             size_t least = (size_t)sizes[i].count * fwa_dtype_size(plan->master);
             assert_int_equal(fwa_params_count(params), sizes[i].count);
@@ -48,6 +57,23 @@ static void test_published_counts(void **state) {
         }
         plan->destroy(plan);
     }
+}
+
+// A beta per value channel of rank N: N D + H V N + H V parameters a layer, where one a head has H D + H.
+static void test_low_rank_beta(void **state) {
+    (void)state;
+    fwa_backend *plan;
+    check_ok(fwa_backend_create_plan(&plan, FWA_F32));
+    fwa_model *model = published(plan, "falcon2", false, 64);
+    assert_int_equal(fwa_params_count(&model->params), 130888080 + 12 * (64 * 768 + 768 * 64 + 768 - 6 * 768 - 6));
+    const fwa_param *down = find(model, "blocks.3.mixer.beta_down.weight");
+    const fwa_param *up = find(model, "blocks.3.mixer.beta_up.weight");
+    const fwa_param *bias = find(model, "blocks.3.mixer.beta.bias");
+    assert_true(down->shape[0] == 64 && down->shape[1] == 768 && up->shape[0] == 768 && up->shape[1] == 64);
+    assert_true(bias->ndim == 1 && bias->shape[0] == 768 && !bias->decay && !bias->width_scaled);
+    assert_true(down->decay && down->width_scaled && up->decay && up->width_scaled && !up->packed);
+    fwa_model_destroy(model);
+    plan->destroy(plan);
 }
 
 static void test_without_training(void **state) {
@@ -222,39 +248,30 @@ static fwa_model *initialized(fwa_backend *backend, const fwa_model_spec *spec, 
     return model;
 }
 
-static const fwa_param *find(const fwa_model *model, const char *name) {
-    for (int i = 0; i < model->params.count; i++)
-        if (strcmp(model->params.at[i].name, name) == 0) return &model->params.at[i];
-    fail_msg("no parameter %s", name);
-    return NULL;
-}
-
 // What a parameter starts as, from its name alone.
 static double expected_value(const fwa_model_spec *spec, const char *name, uint64_t seed, int64_t i) {
     double normal = fwa_rng_normal(seed, fwa_rng_hash(name), (uint64_t)i);
     double uniform = fwa_rng_uniform(seed, fwa_rng_hash(name), (uint64_t)i);
     if (strstr(name, "norm")) return 1;
+    if (strstr(name, "beta_up.weight")) return 0.5 / sqrt((double)spec->mixer[0].beta_rank) * normal;
     if (strstr(name, "beta.bias")) return log(spec->mixer[0].beta_init / (1 - spec->mixer[0].beta_init));
     if (strstr(name, "lambda.bias")) return log(spec->mixer[0].lambda_init / (1 - spec->mixer[0].lambda_init));
     if (strstr(name, "conv")) return uniform - 0.5;
     if (strstr(name, "embedding")) return 0.02 * normal;
-    double scale = ends_with(name, "out.weight") || ends_with(name, "down.weight") ? 1 / sqrt((double)spec->L) : 1;
+    double scale = ends_with(name, "out.weight") || ends_with(name, "mlp.down.weight") ? 1 / sqrt((double)spec->L) : 1;
     return scale * 0.5 / sqrt((double)spec->D) * normal;
 }
 
-static void test_initial_values_are_a_function_of_name_and_index(void **state) {
-    (void)state;
+static void check_initial_values(const fwa_model_spec *spec) {
     fwa_backend *f64, *f32;
-    fwa_model_spec spec = model_spec(fwa_rule_find("falcon3a"));
-    spec.mixer[0].beta_init = 0.3;
     check_ok(fwa_backend_create(&f64, FWA_BACKEND_CPU, FWA_F64, 0, 1));
     check_ok(fwa_backend_create(&f32, FWA_BACKEND_CPU, FWA_F32, 0, 2));
-    fwa_model *wide = initialized(f64, &spec, 7), *narrow = initialized(f32, &spec, 7);
+    fwa_model *wide = initialized(f64, spec, 7), *narrow = initialized(f32, spec, 7);
     for (int i = 0; i < wide->params.count; i++) {
         const fwa_named_tensor a = fwa_param_named(&wide->params.at[i], FWA_PARAM_VALUE);
         const fwa_tensor b = fwa_param_named(&narrow->params.at[i], FWA_PARAM_VALUE).tensor;
         for (int64_t j = 0; j < fwa_tensor_count(a.tensor); j++) {
-            double expected = expected_value(&spec, a.name, 7, j);
+            double expected = expected_value(spec, a.name, 7, j);
             if (fabs(check_get(a.tensor, j) - expected) > 1e-15 || check_get(b, j) != (double)(float)expected)
                 fail_msg("%s[%lld]: %.17g, %.9g, expected %.17g", a.name, (long long)j, check_get(a.tensor, j),
                          check_get(b, j), expected);
@@ -264,6 +281,15 @@ static void test_initial_values_are_a_function_of_name_and_index(void **state) {
     fwa_model_destroy(narrow);
     f64->destroy(f64);
     f32->destroy(f32);
+}
+
+static void test_initial_values_are_a_function_of_name_and_index(void **state) {
+    (void)state;
+    fwa_model_spec head = model_spec(fwa_rule_find("falcon3a")), channel = model_spec(fwa_rule_find("falcon2"));
+    head.mixer[0].beta_init = 0.3;
+    channel.mixer[0].beta_rank = 3;
+    check_initial_values(&head);
+    check_initial_values(&channel);
 }
 
 static void check_spread(const fwa_model *model, const char *name, double deviation) {
@@ -309,6 +335,7 @@ static void test_statistics(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published_counts),
+        cmocka_unit_test(test_low_rank_beta),
         cmocka_unit_test(test_without_training),
         cmocka_unit_test(test_names_and_groups),
         cmocka_unit_test(test_packed_equals_its_parts),
