@@ -184,7 +184,7 @@ static fwa_status run_case(request *r, const char *path, fwa_backend *backend) {
 
 static fwa_status run(request *r) {
     fwa_backend *backend;
-    fwa_status status;
+    fwa_status status = FWA_OK;
     FWA_TRY(fwa_backend_create(&backend, r->backend, r->dtype, 0, 0));
     for (int i = 0; i < r->count; i++) FWA_TRY_GOTO(run_case(r, r->cases[i], backend), done);
     FWA_CHECK_GOTO(r->failures == 0, FWA_ERROR, done, "%d of %d cases differ by more than the tolerance %g",
