@@ -89,7 +89,7 @@ exec "$@"
 SH
 for bad in 0 1 2; do
     # shellcheck disable=SC2086 # the launcher and its options
-    run env bad=$bad ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" $mpirun -np 3 sh rank.sh "$FWA" train \
+    run env bad=$bad $mpirun -np 3 sh rank.sh "$FWA" train \
         tiny-lm.yaml run.name=refused train.micro_batch=1 train.global_batch=6
     expect 2 data/train_1.bin 1100 "rank $bad"
     check_not "bad data on rank $bad: left a run folder" test -e here/runs -o -e there/runs

@@ -2,8 +2,7 @@
 # A signal saves and leaves with 75; resuming then gives the curve of a run that was never interrupted.
 . "$(dirname "$0")/lib.sh"
 settings="train.steps=100000 train.micro_batch=4"
-
-two="env ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 $mpirun -np 2"
+two="$mpirun -np 2"
 
 # compare RUN RANKS: the interrupted run's end, and three steps more against an uninterrupted run.
 compare() {
