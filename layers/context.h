@@ -16,6 +16,7 @@ typedef struct fwa_layer_context {
     fwa_comm *sp;     // ranks that hold the other pieces of these sequences; NULL: whole sequences are here
     int64_t B, T;     // sequences and tokens of a sequence here
     int64_t position; // of the first token here in its sequence
+    fwa_tensor reset; // u8 [B,T], 1 at a document's first token: nothing is carried into it; absent: one document
 } fwa_layer_context;
 
 // Value or gradient of parameter `index`.

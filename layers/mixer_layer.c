@@ -19,6 +19,7 @@ fwa_mixer_call fwa_mixer_layer_call(const fwa_mixer_layer *layer, const fwa_laye
     call.v = acts->v;
     call.beta = acts->beta;
     call.lambda = acts->lambda;
+    call.reset = ctx->reset;
     call.o = acts->o;
     call.saved = acts->saved;
     call.scratch = scratch;
@@ -56,7 +57,7 @@ static fwa_status feature_forward(const fwa_layer_context *ctx, const fwa_mixer_
     fwa_tensor none = fwa_tensor_absent();
     fwa_tensor x = fwa_tensor_as_3d(part_of(proj, part), ctx->B, ctx->T, part->columns);
     return ctx->backend->ops->features_forward(ctx->backend->stream, y, rstd, x, optional_value(ctx, part->conv), none,
-                                               none, options);
+                                               ctx->reset, options);
 }
 
 // The part's columns of dproj = gradient given dy; adds to the convolution's.
@@ -67,7 +68,7 @@ static fwa_status feature_backward(const fwa_layer_context *ctx, const fwa_mixer
     fwa_tensor x = fwa_tensor_as_3d(part_of(proj, part), ctx->B, ctx->T, part->columns);
     fwa_tensor dx = fwa_tensor_as_3d(part_of(dproj, part), ctx->B, ctx->T, part->columns);
     return ctx->backend->ops->features_backward(ctx->backend->stream, dx, optional_grad(ctx, part->conv), none, dy,
-                                                rstd, x, optional_value(ctx, part->conv), none, none, options);
+                                                rstd, x, optional_value(ctx, part->conv), none, ctx->reset, options);
 }
 
 // Rows [R,width] of beta or lambda, or of their gradients.

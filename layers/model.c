@@ -77,10 +77,11 @@ static fwa_status plan_stream(fwa_activations *acts, int64_t D) {
 static fwa_status plan_activations(fwa_activations *acts, const fwa_model *model) {
     const fwa_layer_context *ctx = &acts->ctx;
     int64_t R = ctx->B * ctx->T, D = model->spec.D;
-    const int64_t rows[] = {R}, stream[] = {R, D};
+    const int64_t rows[] = {R}, stream[] = {R, D}, sequences[] = {ctx->B, ctx->T};
     size_t scratch_bytes = 0;
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->tokens, FWA_I32, 1, rows));
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->targets, FWA_I32, 1, rows));
+    if (model->spec.reset_documents) FWA_TRY(fwa_arena_plan(acts->kept, &acts->ctx.reset, FWA_U8, 2, sequences));
     FWA_TRY(plan_stream(acts, D));
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->n, ctx->backend->compute, 2, stream));
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->rstd, ctx->backend->master, 1, rows));
@@ -154,6 +155,9 @@ fwa_status fwa_model_load(fwa_activations *acts, const int32_t *tokens, const in
 static fwa_status forward(const fwa_model *model, const fwa_activations *acts) {
     const fwa_layer_context *ctx = &acts->ctx;
     const fwa_backend *backend = ctx->backend;
+    if (model->spec.reset_documents)
+        FWA_TRY(backend->ops->document_starts(backend->stream, fwa_tensor_1d(ctx->reset.data, FWA_U8, ctx->B * ctx->T),
+                                              acts->tokens, model->spec.document));
     FWA_TRY(
         backend->ops->embedding_forward(backend->stream, acts->x[0], fwa_value(ctx, model->embedding), acts->tokens));
     for (int l = 0; l < acts->L; l++)

@@ -27,6 +27,8 @@ typedef struct fwa_model_spec {
     int64_t L, D, H, K, F, N; // layers, width, heads, head size (keys and values), ffn, vocabulary
     int64_t vocab;            // ids below this exist; the rest of N is padding without probability
     double logit_scale;
+    bool reset_documents; // a token `document` starts a document: nothing is carried over it
+    int32_t document;
     int mixer_count;
     fwa_mixer_spec mixer[FWA_MAX_MIXERS];
     int layer_mixer[FWA_MAX_LAYERS]; // index into mixer, by layer

@@ -127,6 +127,11 @@ fwa_status fwa_setup_model(fwa_model_spec *spec, fwa_config *config, int64_t voc
     spec->F = config->model.ffn;
     spec->N = config->model.vocab_size;
     spec->vocab = vocab;
+    spec->reset_documents = config->data.reset_documents;
+    spec->document = FWA_LM_DOCUMENT;
+    if (spec->reset_documents && config->task.name != FWA_TASK_LM)
+        fwa_config_problem(config, "data.reset_documents",
+                           "true: only the lm task has documents to part; set it to false");
     spec->logit_scale = config->model.logit_scale < 0 ? 1024.0 / (double)spec->D : config->model.logit_scale;
     spec->mixer_count = config->model.mixer_count;
     if (spec->vocab > spec->N)
@@ -152,9 +157,6 @@ fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *world) {
     if (config->parallel.zero != 0)
         fwa_config_problem(config, "parallel.zero", "%lld: this build shards no optimizer state; set it to 0",
                            (long long)config->parallel.zero);
-    if (config->data.reset_documents)
-        fwa_config_problem(config, "data.reset_documents",
-                           "true: this build does not reset states at documents; set it to false");
     bool sound = m > 0 && G % m == 0; // otherwise the configuration has said so
     if (sound && G % (ranks * m))
         fwa_config_problem(

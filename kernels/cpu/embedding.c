@@ -1,4 +1,5 @@
-// Rows of an embedding table by token, and the gradient of the table. w, dw [N,D], y, dy [R,D], tokens [R].
+// Rows of an embedding table by token, and the gradient of the table. w, dw [N,D], y, dy [R,D], tokens [R]. And where
+// among the tokens documents start.
 #include <string.h>
 
 #include "kernels/cpu/arguments.h"
@@ -16,6 +17,18 @@ static fwa_status check_arguments(fwa_tensor table, fwa_tensor rows, fwa_tensor 
     for (int64_t r = 0; r < R; r++)
         FWA_CHECK(token[r] >= 0 && token[r] < N, FWA_ERROR, "tokens[%lld]: got %d, expected 0 to %lld", (long long)r,
                   (int)token[r], (long long)N - 1);
+    return FWA_OK;
+}
+
+fwa_status FWA_T(fwa_document_starts_cpu)(fwa_stream *stream, fwa_tensor reset, fwa_tensor tokens, int32_t token) {
+    (void)stream;
+    FWA_EXPECT_DIMS(tokens, 1);
+    int64_t R = tokens.shape[0];
+    FWA_EXPECT_DENSE(tokens, FWA_I32, 1, R);
+    FWA_EXPECT_DENSE(reset, FWA_U8, 1, R);
+    const int32_t *id = tokens.data;
+    uint8_t *start = reset.data;
+    for (int64_t r = 0; r < R; r++) start[r] = id[r] == token;
     return FWA_OK;
 }
 

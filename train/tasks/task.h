@@ -12,9 +12,10 @@ extern "C" {
 
 typedef enum fwa_split { FWA_SPLIT_TRAIN, FWA_SPLIT_VAL } fwa_split;
 
-#define FWA_NO_TARGET (-1)  // a position without loss
-#define FWA_LM_LENGTH 1024  // of a sequence of the lm task where train.seq_len is 0
-#define FWA_LM_VOCAB  50257 // ids of GPT-2's tokenizer, which the shards are made with
+#define FWA_NO_TARGET   (-1)  // a position without loss
+#define FWA_LM_LENGTH   1024  // of a sequence of the lm task where train.seq_len is 0
+#define FWA_LM_DOCUMENT 50256 // GPT-2's <|endoftext|>, in front of every document
+#define FWA_LM_VOCAB    50257 // ids of GPT-2's tokenizer, which the shards are made with
 
 typedef struct fwa_source fwa_source;
 struct fwa_source {
