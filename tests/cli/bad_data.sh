@@ -61,12 +61,12 @@ train 1 refused tiny-lm.yaml 'data.val=""' eval.every=1
 expect 2 eval.every data.val
 check_not "left a run folder" test -e runs
 trained 1 unasked tiny-lm.yaml train.steps=2 'data.val=""'
+rm -r runs
 if [ "$(id -u)" != 0 ]; then
     cp whole.bin locked.bin
     chmod 0 locked.bin
     refused locked.bin "Permission denied"
 fi
-rm -rf runs
 
 # Other data than before: a run does not go on with it.
 trained 1 run tiny-lm.yaml train.stop_after=2
