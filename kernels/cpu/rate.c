@@ -47,13 +47,15 @@ static void falcon_forward(const fwa_rate_task *task) {
     const int64_t W = task->columns;
     for (int64_t t = 0; t < task->T; t++) {
         const falcon_step step = compute_step(task, t);
-        for (int64_t j = t * W; j < (t + 1) * W; j++) {
-            task->w[j] = 0;
-            task->gamma[j] = 1;
-            if (!step.pairs) continue;
-            const falcon_eta column = compute_eta(task->options, &step, (double)task->beta[j]);
-            task->w[j] = (real)(column.eta / (double)step.pairs);
-            task->gamma[j] = column.clamped ? (real)task->options->eps_gamma : (real)(1 - column.alpha);
+        real *w = task->w + t * W, *gamma = task->gamma + t * W;
+        for (int64_t j = 0; !step.pairs && j < W; j++) {
+            w[j] = 0;
+            gamma[j] = 1;
+        }
+        for (int64_t j = 0; step.pairs && j < W; j++) {
+            const falcon_eta column = compute_eta(task->options, &step, (double)task->beta[t * W + j]);
+            w[j] = (real)(column.eta / (double)step.pairs);
+            gamma[j] = (real)(column.clamped ? task->options->eps_gamma : 1 - column.alpha);
         }
     }
 }
