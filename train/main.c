@@ -37,8 +37,10 @@ static void print_failure(const fwa_world *world, fwa_status status) {
         return;
     }
     fwa_log_error("%s", message);
-    bool users_mistake = status == FWA_USAGE || status == FWA_CONFIG || status == FWA_FORMAT;
-    if (!users_mistake && fwa_error_trace()[0]) fwa_log_error("at\n%s", fwa_error_trace());
+    // A trace helps where the program may be at fault, not where its input or its machine is.
+    bool foreseen = status == FWA_USAGE || status == FWA_CONFIG || status == FWA_FORMAT || status == FWA_UNSUPPORTED ||
+                    status == FWA_NONFINITE;
+    if (!foreseen && fwa_error_trace()[0]) fwa_log_error("at\n%s", fwa_error_trace());
 }
 
 static int end(fwa_world *world, fwa_status status) {

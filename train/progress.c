@@ -99,7 +99,7 @@ const char *fwa_progress_text(const fwa_progress *p, char *text, size_t size) {
     text[0] = '\0';
     append(&out, "step  %*" PRId64 "/%" PRId64 "  loss %.4f", width, p->step, p->steps, p->loss);
     if (!isnan(p->val_loss)) append(&out, "  val %.4f", p->val_loss);
-    append(&out, "  norm %.2f  lr %.2e  %.1f ms", p->grad_norm, p->lr, p->ms);
+    append(&out, "  norm %.2f  lr %.2e  %.1f ms", fabs(p->grad_norm), p->lr, p->ms);
     append(&out, "  %s tok/s", text_rate(p->tokens_per_s, number));
     if (isnan(p->mfu))
         append(&out, "  mfu n/a");
