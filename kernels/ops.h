@@ -13,9 +13,9 @@
 extern "C" {
 #endif
 
-// What stands between a projection and a mixing rule (rules.md §4): depthwise causal convolution of width W without
-// bias, y_t = sum_i w[:,i] x_{t-W+1+i}; then SiLU; then a norm without weight over each head; then the feature map phi.
-// rms: u / sqrt(mean u^2 + eps); l2: u / sqrt(sum u^2 + 1e-12).
+// What stands between a projection and a mixing rule (docs/models.md §2): depthwise causal convolution of width W
+// without bias, y_t = sum_i w[:,i] x_{t-W+1+i}; then SiLU; then a norm without weight over each head; then the feature
+// map phi. rms: u / sqrt(mean u^2 + eps); l2: u / sqrt(sum u^2 + 1e-12).
 typedef struct fwa_feature_options {
     int64_t width; // W; 0: no convolution
     bool silu;

@@ -1,4 +1,5 @@
-// Evaluation of the addition task by operand width (rules.md §7): exact match of the whole answer, in both measures.
+// Evaluation of the addition task by operand width (docs/addition.md §3): exact match of the whole answer, in both
+// measures.
 #ifndef FWA_TRAIN_EVALUATION_H
 #define FWA_TRAIN_EVALUATION_H
 

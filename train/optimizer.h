@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-#define FWA_BASE_WIDTH 1024.0 // width scaling is relative to this d_model (rules.md §4)
+#define FWA_BASE_WIDTH 1024.0 // width scaling is relative to this d_model (docs/models.md §6)
 
 // Adds the squares of every gradient to state->grad_square, in the order of the table.
 FWA_MUST_CHECK fwa_status fwa_optimizer_norm(const fwa_model *model, fwa_backend *backend, fwa_step_state *state);

@@ -1,9 +1,10 @@
-// Chunk form of the cores with matrix state (rules.md §2), forward and backward. Per chunk, with mask rows M_i and h_i:
+// Chunk form of the cores with matrix state (docs/math/README.md §4, §5), forward and backward. A chunk has C steps and
+// m columns of pairs, with mask rows M_i and h_i:
 //
 //   O = diag(h) Q S + ((Q X^T) o M) R          S' = h_C S + X^T diag(M_C) R
 //
 // Saved for the backward pass: S before every chunk, and R where it is solved for; the rest is computed again.
-// Cost of a chunk, forward: 2 C (2 m K + K V + m V) + 2 m K V operations beside the solver's.
+// Cost of a chunk, forward: 2 C (m K + K V + m V) + 2 m K V operations beside the solver's.
 #include "kernels/cpu/chunk.h"
 
 #include "core/shape.h"

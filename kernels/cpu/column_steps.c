@@ -1,4 +1,4 @@
-// The recurrence of rules.md §1 with a step and a decay for every value column, and its reverse sweep:
+// The recurrence of docs/math/README.md §1 with a step and a decay for every value column, and its reverse sweep:
 //
 //   r_t = v_t - S_{t-1}^T x_t | v_t      S_t = S_{t-1} diag(gamma_t) + x_t (w_t o r_t)^T
 //

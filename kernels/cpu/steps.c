@@ -1,4 +1,5 @@
-// The recurrence as it stands in rules.md §1, and its reverse sweep. Saved: S before every step, T K V elements.
+// The recurrence as it stands in docs/math/README.md §1, and its reverse sweep. Saved: S before every step, T K V
+// elements.
 #include "kernels/cpu/steps.h"
 
 #include "core/shape.h"

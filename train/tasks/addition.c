@@ -1,4 +1,4 @@
-// The addition task: operands drawn by counter, their sum, and both as tokens (rules.md §7).
+// The addition task: operands drawn by counter, their sum, and both as tokens (docs/addition.md §1).
 #include "train/tasks/addition.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-// The addition task's examples as text and tokens, for training and for evaluation by width (rules.md §7).
+// The addition task's examples as text and tokens, for training and for evaluation by width (docs/addition.md).
 #ifndef FWA_TRAIN_TASKS_ADDITION_H
 #define FWA_TRAIN_TASKS_ADDITION_H
 

@@ -36,8 +36,8 @@ FWA_MUST_CHECK fwa_status fwa_source_create(fwa_source **out, const fwa_config *
 // sequences in training, p = i modulo their number in validation. T = train.seq_len (auto, 0: 1024). Validation data
 // may be absent (data.val empty) where eval.every is 0: sequences[FWA_SPLIT_VAL] is 0 and filling from it fails.
 FWA_MUST_CHECK fwa_status fwa_source_lm_create(fwa_source **out, const fwa_config *config);
-// Variable-length addition (rules.md §7), operand widths task.width_min .. width_max. T = train.seq_len, right-padded
-// (auto, 0: what the longest example needs, fwa_addition_length - 1).
+// Variable-length addition (docs/addition.md), operand widths task.width_min .. width_max. T = train.seq_len,
+// right-padded (auto, 0: what the longest example needs, fwa_addition_length - 1).
 FWA_MUST_CHECK fwa_status fwa_source_addition_create(fwa_source **out, const fwa_config *config);
 
 // Order-independent hash of sequences: the sum over them of a hash of (number, tokens, targets), so that ranks can add
