@@ -1,0 +1,209 @@
+// The driver of all CUDA mixers (mixer_common.cuh).
+#include "kernels/cuda/mixer_common.cuh"
+
+#include <cmath>
+#include <cstdio>
+
+#include "core/log.h"
+#include "core/shape.h"
+#include "kernels/cuda/moves.cuh"
+
+namespace {
+
+using namespace fwa;
+
+view view_of(fwa_tensor t) {
+    view v = {t.data, {0, 0, 0}, t.dtype == FWA_BF16};
+    for (int i = 0; i < 3 && i < t.ndim; i++) v.stride[i] = t.stride[i];
+    return v;
+}
+
+int64_t tail_rows(fwa_tensor tail) {
+    return tail.ndim == 4 ? tail.shape[1] : 0;
+}
+
+state_views views_of(const fwa_mixer_state &state) {
+    return {view_of(state.S),      view_of(state.z),      view_of(state.k_last),
+            view_of(state.tail_x), view_of(state.tail_v), fwa_max(tail_rows(state.tail_x), tail_rows(state.tail_v))};
+}
+
+energy_kind energies_of(rate_kind rate) {
+    if (rate == rate_kind::falcon) return energy_kind::mean;
+    return rate == rate_kind::falcon_top ? energy_kind::top : energy_kind::none;
+}
+
+fwa_status set_sizes(const mixer_kit &kit, const fwa_mixer_call *call, mixer_task *a) {
+    const fwa_mixer_options &options = call->options;
+    const fwa_mixer_shape &shape = call->shape;
+    a->options = options;
+    a->B = shape.B, a->T = shape.T, a->Hq = shape.Hq, a->H = shape.H, a->K = shape.K, a->V = shape.V;
+    a->n = tail_rows(call->in.tail_x);
+    a->rows = a->n + a->T;
+    a->group = a->H / a->Hq;
+    a->halo = kit.rule->state == FWA_STATE_CACHE ? a->rows : options.window - 1;
+    a->shifted = (kit.rule->switches & FWA_SWITCH_SHIFT) && options.shift == FWA_SHIFT_NEXT_LATENT;
+    a->normalized = options.normalized_read;
+    a->before = options.read == FWA_READ_BEFORE_WRITE;
+    a->decay_first = kit.decay_first;
+    a->save = call->save;
+    a->resumed = fwa_tensor_present(call->in.k_last);
+    a->scale = static_cast<float>(pow(static_cast<double>(shape.K), kit.rule->qk_scale_power));
+    a->energies = energies_of(kit.rate);
+    FWA_CHECK(a->rows < INT32_MAX, FWA_UNSUPPORTED, "%s: %lld tokens in a sequence, expected less than 2^31",
+              kit.rule->name, static_cast<long long>(a->rows));
+    FWA_TRY(kit.kernels->shape(a));
+    a->columns = kit.rule->inputs & FWA_INPUT_BETA_CHANNEL ? a->Vp : 1;
+    return FWA_OK;
+}
+
+void set_views(const fwa_mixer_call *call, mixer_task *a) {
+    a->q = view_of(call->q), a->k = view_of(call->k), a->v = view_of(call->v), a->o = view_of(call->o);
+    a->beta = view_of(call->beta), a->lambda = view_of(call->lambda), a->log_decay = view_of(call->log_decay);
+    a->reset = static_cast<const uint8_t *>(call->reset.data);
+    a->reset_stride = call->reset.stride[0];
+    a->in = views_of(call->in), a->out = views_of(call->out);
+}
+
+void set_grad_views(const fwa_mixer_grads *grads, mixer_task *a) {
+    a->d_o = view_of(grads->d_o), a->dq = view_of(grads->dq), a->dk = view_of(grads->dk), a->dv = view_of(grads->dv);
+    a->dbeta = view_of(grads->dbeta), a->dlambda = view_of(grads->dlambda);
+    a->dlog_decay = view_of(grads->dlog_decay);
+    a->d_in = views_of(grads->d_in), a->d_out = views_of(grads->d_out);
+}
+
+// The backward pass needs the read as it was before the division, or attention's o.
+bool keeps_read(const mixer_kit &kit, const mixer_task &a) {
+    return a.save && (a.normalized || kit.rule->core == FWA_CORE_ATTENTION);
+}
+
+void plan_inputs(const mixer_kit &kit, mixer_task *a, fwa_bump *saved, fwa_bump *scratch, bool backward) {
+    const int64_t B = a->B, T = a->T, Hq = a->Hq, H = a->H, rows = a->rows;
+    a->first = FWA_TAKE(scratch, int32_t, B * T);
+    a->drop = FWA_TAKE(scratch, uint8_t, B * T);
+    a->qs = FWA_TAKE(scratch, float, B *Hq *T * a->Kp);
+    a->xs = FWA_TAKE(scratch, float, B *Hq *rows * a->Kp);
+    a->vs = FWA_TAKE(scratch, float, B *H *rows * a->Vp);
+    if (keeps_read(kit, *a))
+        a->os = FWA_TAKE(saved, float, B *H *T * a->Vp);
+    else if (!backward)
+        a->os = FWA_TAKE(scratch, float, B *H *T * a->Vp);
+    if (kit.rate == rate_kind::none) return;
+    a->w = FWA_TAKE(scratch, float, B *H *T * a->columns);
+    a->gamma = FWA_TAKE(scratch, float, B *H *T * a->columns);
+    if (a->energies == energy_kind::none) return;
+    a->energy = FWA_TAKE(scratch, double, B *Hq *T);
+    if (a->energies == energy_kind::mean) a->norms = FWA_TAKE(scratch, double, B *Hq *rows);
+    const size_t work = energy_work(*a);
+    if (work) a->jacobi = static_cast<double *>(fwa_bump_take(scratch, static_cast<int64_t>(work), 1));
+    if (backward && a->energies == energy_kind::top) a->z = FWA_TAKE(scratch, float, B *Hq *T * a->Kp);
+}
+
+void plan_grads(const mixer_kit &kit, mixer_task *a, fwa_bump *scratch) {
+    const int64_t B = a->B, T = a->T, H = a->H, parts = B * H * a->slices;
+    a->d_os = FWA_TAKE(scratch, float, B *H *T * a->Vp);
+    a->dvs = FWA_TAKE(scratch, float, B *H * a->rows * a->Vp);
+    a->dqs = FWA_TAKE(scratch, float, parts *T * a->Kp);
+    a->dxs = FWA_TAKE(scratch, float, parts * a->rows * a->Kp);
+    if (kit.rate == rate_kind::none) return;
+    a->dw = FWA_TAKE(scratch, float, a->columns > 1 ? B * H * T * a->Vp : parts * T);
+    a->dgamma = FWA_TAKE(scratch, float, a->columns > 1 ? B * H * T * a->Vp : parts * T);
+    if (a->energies == energy_kind::none) return;
+    a->denergy = FWA_TAKE(scratch, double, B *H *T);
+    a->pulls = FWA_TAKE(scratch, double, B * a->Hq * T);
+}
+
+// Lays out a call in its memory; without memory (`saved`, `scratch` null) only counts the bytes.
+fwa_status plan(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, fwa_bump *saved, fwa_bump *scratch,
+                mixer_task *a) {
+    *a = {};
+    FWA_TRY(set_sizes(kit, call, a));
+    plan_inputs(kit, a, saved, scratch, backward);
+    if (backward) plan_grads(kit, a, scratch);
+    kit.kernels->plan(a, saved, scratch, backward);
+    return FWA_OK;
+}
+
+fwa_status bytes_of(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, size_t *saved, size_t *scratch) {
+    fwa_bump saved_bump = {}, scratch_bump = {};
+    mixer_task task;
+    FWA_TRY(plan(kit, call, backward, &saved_bump, &scratch_bump, &task));
+    *saved = saved_bump.used;
+    *scratch = scratch_bump.used;
+    return FWA_OK;
+}
+
+fwa_status bind(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, mixer_task *task) {
+    size_t saved, scratch;
+    FWA_TRY(mixer_sizes(kit, call, &saved, &scratch));
+    const size_t got_saved = call->saved.data ? fwa_tensor_bytes(call->saved) : 0;
+    const size_t got_scratch = call->scratch.data ? fwa_tensor_bytes(call->scratch) : 0;
+    FWA_CHECK(got_saved >= saved, FWA_USAGE, "%s: saved memory of %zu bytes, expected %zu: ask sizes() with this call",
+              kit.rule->name, got_saved, saved);
+    FWA_CHECK(got_scratch >= scratch, FWA_USAGE,
+              "%s: scratch memory of %zu bytes, expected %zu: ask sizes() with this call", kit.rule->name, got_scratch,
+              scratch);
+    fwa_bump saved_bump = {static_cast<char *>(call->saved.data), 0};
+    fwa_bump scratch_bump = {static_cast<char *>(call->scratch.data), 0};
+    FWA_TRY(plan(kit, call, backward, &saved_bump, &scratch_bump, task));
+    set_views(call, task);
+    return FWA_OK;
+}
+
+void log_choice(const mixer_kit &kit) {
+    char key[96];
+    snprintf(key, sizeof key, "cuda mixer %s", kit.rule->name);
+    fwa_log_once(key, "%s: %s", kit.rule->name, kit.kernels->kernel);
+}
+
+} // namespace
+
+namespace fwa {
+
+fwa_status mixer_sizes(const mixer_kit &kit, const fwa_mixer_call *call, size_t *saved, size_t *scratch) {
+    FWA_TRY(fwa_mixer_check_options(kit.rule, call));
+    FWA_CHECK(call->form != FWA_FORM_PARALLEL, FWA_UNSUPPORTED,
+              "%s: the cuda backend has no parallel form; use chunk or recurrent, or the CPU backend", kit.rule->name);
+    FWA_TRY(bytes_of(kit, call, false, saved, scratch));
+    if (!call->save) return FWA_OK;
+    size_t same, backward;
+    FWA_TRY(bytes_of(kit, call, true, &same, &backward));
+    *scratch = backward > *scratch ? backward : *scratch;
+    return FWA_OK;
+}
+
+fwa_status mixer_forward(const mixer_kit &kit, const fwa_backend *backend, fwa_stream *stream,
+                         const fwa_mixer_call *call) {
+    mixer_task task;
+    FWA_TRY(fwa_mixer_check(kit.rule, backend, call));
+    FWA_TRY(bind(kit, call, false, &task));
+    log_choice(kit);
+    FWA_TRY(gather_inputs(stream->handle, task));
+    FWA_TRY(rate_forward(stream->handle, kit.rate, task));
+    FWA_TRY(kit.kernels->forward(stream->handle, task));
+    FWA_TRY(scatter_outputs(stream->handle, task));
+    return FWA_OK;
+}
+
+fwa_status mixer_backward(const mixer_kit &kit, const fwa_backend *backend, fwa_stream *stream,
+                          const fwa_mixer_call *call, const fwa_mixer_grads *grads) {
+    mixer_task task;
+    FWA_TRY(fwa_mixer_check(kit.rule, backend, call));
+    FWA_TRY(fwa_mixer_check_grads(kit.rule, backend, call, grads));
+    FWA_TRY(bind(kit, call, true, &task));
+    set_grad_views(grads, &task);
+    const cudaStream_t handle = stream->handle;
+    const int64_t heads = task.B * task.H, parts = heads * task.slices;
+    FWA_TRY(gather_inputs(handle, task));
+    FWA_TRY(gather_grads(handle, task));
+    FWA_CUDA_TRY(
+        cudaMemsetAsync(task.dvs, 0, static_cast<size_t>(heads * task.rows * task.Vp) * sizeof(float), handle));
+    FWA_CUDA_TRY(
+        cudaMemsetAsync(task.dxs, 0, static_cast<size_t>(parts * task.rows * task.Kp) * sizeof(float), handle));
+    FWA_TRY(rate_forward(handle, kit.rate, task));
+    FWA_TRY(kit.kernels->backward(handle, task));
+    FWA_TRY(rate_backward(handle, kit.rate, task));
+    FWA_TRY(scatter_grads(handle, task));
+    return FWA_OK;
+}
+
+} // namespace fwa

@@ -1,0 +1,50 @@
+// The driver of all CUDA mixers: checks a call, lays out `saved` and `scratch`, and runs moves, rate and core in order
+// on the stream. Nothing is allocated and the host never waits. One set of kernels serves f32 and bf16 calls: moves
+// convert, everything between is fp32.
+#ifndef FWA_KERNELS_CUDA_MIXER_COMMON_CUH
+#define FWA_KERNELS_CUDA_MIXER_COMMON_CUH
+
+#include "kernels/cpu/mixers_cpu.h"
+#include "kernels/cuda/core.cuh"
+#include "kernels/cuda/mixers_cuda.h"
+#include "kernels/cuda/rate.cuh"
+
+namespace fwa {
+
+// What a rule is made of.
+struct mixer_kit {
+    const fwa_rule *rule;
+    const core *kernels;
+    rate_kind rate;
+    bool decay_first; // delta core: the decay acts before the residual is taken
+};
+
+fwa_status mixer_sizes(const mixer_kit &kit, const fwa_mixer_call *call, size_t *saved, size_t *scratch);
+fwa_status mixer_forward(const mixer_kit &kit, const fwa_backend *backend, fwa_stream *stream,
+                         const fwa_mixer_call *call);
+fwa_status mixer_backward(const mixer_kit &kit, const fwa_backend *backend, fwa_stream *stream,
+                          const fwa_mixer_call *call, const fwa_mixer_grads *grads);
+
+} // namespace fwa
+
+// Defines fwa_mixer_<name>_cuda_f32 and _bf16; once a file.
+#define FWA_MIXER_CUDA(name, core_impl, rate_impl, decay_first_flag)                                                   \
+    namespace {                                                                                                        \
+    const fwa::mixer_kit kit = {&fwa_rule_##name, &fwa::core_impl, fwa::rate_kind::rate_impl, decay_first_flag};       \
+    fwa_status sizes(const fwa_backend *, const fwa_mixer_call *call, size_t *saved, size_t *scratch) {                \
+        return fwa::mixer_sizes(kit, call, saved, scratch);                                                            \
+    }                                                                                                                  \
+    fwa_status forward(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call) {                   \
+        return fwa::mixer_forward(kit, backend, stream, call);                                                         \
+    }                                                                                                                  \
+    fwa_status backward(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call,                    \
+                        const fwa_mixer_grads *grads) {                                                                \
+        return fwa::mixer_backward(kit, backend, stream, call, grads);                                                 \
+    }                                                                                                                  \
+    }                                                                                                                  \
+    extern "C" {                                                                                                       \
+    const fwa_mixer fwa_mixer_##name##_cuda_f32 = {&fwa_rule_##name, sizes, forward, backward};                        \
+    const fwa_mixer fwa_mixer_##name##_cuda_bf16 = {&fwa_rule_##name, sizes, forward, backward};                       \
+    }
+
+#endif

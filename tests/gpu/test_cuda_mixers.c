@@ -1,0 +1,489 @@
+// Over every rule with CUDA kernels, f32 and bf16: golden answers; every option in ugly shapes with carried state,
+// documents and shared heads, and a layer of the size that is trained, against the CPU in f64 on the same rounded
+// inputs; cut sequences; strided views; extreme decays; the same bits every time; refusals. What is compared was NaN
+// before.
+#include <dirent.h>
+
+#include "tests/gpu/device_mixer.h"
+#include "tests/golden.h"
+#include "tests/rule_variants.h"
+
+// FWA_TEST_RULE names one rule to test alone.
+#define EACH_CUDA_RULE(rule) EACH_RULE(rule) if (is_tested(rule))
+
+static fwa_backend *device[2]; // f32, bf16
+static const char *only;
+
+static bool is_tested(const fwa_rule *rule) {
+    return fwa_rule_on_backend(rule->name, FWA_BACKEND_CUDA) && (!only || strcmp(only, rule->name) == 0);
+}
+
+// bf16: o and states, gradients of features and states, gradients of scalars.
+static double limit_of(const fwa_backend *cuda, const char *name, bool gradient) {
+    if (cuda->compute == FWA_F32) return 1e-4;
+    if (!gradient) return 0.005;
+    const bool scalar = !strcmp(name, "beta") || !strcmp(name, "lambda") || !strcmp(name, "log_decay");
+    return scalar ? 0.02 : 0.008;
+}
+
+typedef struct worst_error {
+    double error; // as a part of its limit
+    char where[160];
+} worst_error;
+
+static worst_error worst[2];
+
+static void start_record(void) {
+    memset(worst, 0, sizeof worst);
+}
+
+static void print_record(const char *test, const fwa_rule *rule) {
+    print_message("%s, %s: worst f32 %.2g of its limit (%s), bf16 %.2g (%s)\n", test, rule->name, worst[0].error,
+                  worst[0].where, worst[1].error, worst[1].where);
+}
+
+static void judge(const fwa_backend *cuda, const case_spec *spec, const char *name, bool gradient, double error,
+                  double limit) {
+    char where[160];
+    const fwa_mixer_shape *s = &spec->shape;
+    worst_error *record = &worst[cuda->compute == FWA_BF16];
+    snprintf(where, sizeof where, "%s %s%s, B %d T %d Hq %d H %d K %d V %d", spec->rule->name, gradient ? "d" : "",
+             name, (int)s->B, (int)s->T, (int)s->Hq, (int)s->H, (int)s->K, (int)s->V);
+    if (!(error <= limit))
+        fail_msg("%s: %s, read %d step %d ridge %d shift %d window %d eps_gamma %g eta_max %g tail %d S0 %d: error "
+                 "%.3g, limit %.3g",
+                 fwa_dtype_name(cuda->compute), where, (int)spec->options.read, (int)spec->options.step,
+                 (int)spec->options.ridge, (int)spec->options.shift, (int)spec->options.window, spec->options.eps_gamma,
+                 spec->options.eta_max, (int)spec->tail, (int)spec->S0, error, limit);
+    if (error / limit <= record->error) return;
+    record->error = error / limit;
+    snprintf(record->where, sizeof record->where, "%s", where);
+}
+
+// Device outputs and gradients against those of the host case, relative to their size; absolute: a golden token over
+// an empty memory, where what is not 0 may be what a cancellation leaves (golden_error).
+static void compare(device_mixer *d, bool absolute) {
+    for (int i = 0; i < CASE_INPUTS + CASE_OUTPUTS; i++) {
+        size_t offset;
+        bool gradient;
+        const case_tensor *entry = device_mixer_entry(i, &offset, &gradient);
+        const fwa_tensor expected = *case_at(d->host, offset), got = *case_at(&d->copy, offset);
+        if (!fwa_tensor_present(expected)) continue;
+        const fwa_tensor read = device_read(d->cuda, got);
+        judge(d->cuda, &d->host->spec, entry->name, gradient,
+              absolute ? golden_difference(read, expected) : check_error(read, expected),
+              limit_of(d->cuda, entry->name, gradient));
+    }
+}
+
+static case_spec spec_of(const fwa_rule *rule, fwa_mixer_options options, fwa_mixer_shape shape) {
+    case_spec spec = {.rule = rule, .options = options, .shape = shape, .form = FWA_FORM_CHUNK, .dtype = FWA_F64};
+    spec.threads = 8;
+    return spec;
+}
+
+// Runs a filled case on the device and as the truth, and compares.
+static void run_case(fwa_backend *cuda, mixer_case *c, fwa_form form, bool absolute) {
+    device_mixer d = device_mixer_new(cuda, c, form);
+    device_mixer_forward(&d);
+    device_mixer_backward(&d);
+    case_run(c);
+    compare(&d, absolute);
+    device_mixer_release(&d);
+    case_free(c);
+    check_release(NULL);
+}
+
+// Golden answers.
+
+static const char *golden_folder(void) {
+    const char *folder = getenv("FWA_GOLDEN_DIR");
+    return folder && folder[0] ? folder : FWA_SOURCE_DIR "/tests/golden";
+}
+
+// A case file is named after its rule: the longest name of a rule before an underscore.
+static const fwa_rule *rule_of_file(const char *file) {
+    const fwa_rule *found = NULL;
+    EACH_RULE(rule) {
+        const size_t n = strlen(rule->name);
+        if (strncmp(file, rule->name, n) == 0 && file[n] == '_' && (!found || n > strlen(found->name))) found = rule;
+    }
+    return found;
+}
+
+static void golden_f32(hid_t file, const case_spec *spec, fwa_form form) {
+    const char *tensor;
+    int compared;
+    mixer_case c = case_new(spec);
+    golden_fill(file, &c);
+    device_mixer d = device_mixer_new(device[0], &c, form);
+    device_mixer_forward(&d);
+    device_mixer_backward(&d);
+    device_mixer_fetch_all(&d);
+    const double error = golden_error(file, &c, &tensor, &compared);
+    assert_true(compared > 0);
+    judge(device[0], spec, tensor, false, error, 1e-4);
+    device_mixer_release(&d);
+    case_free(&c);
+    check_release(NULL);
+}
+
+static void run_golden_file(const char *name, const fwa_rule *rule) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", golden_folder(), name);
+    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (file < 0) fail_msg("cannot open %s", path);
+    case_spec spec = golden_spec(file, rule);
+    spec.form = FWA_FORM_CHUNK;
+    spec.dtype = FWA_F64;
+    golden_f32(file, &spec, FWA_FORM_RECURRENT);
+    golden_f32(file, &spec, FWA_FORM_CHUNK);
+    mixer_case c = case_new(&spec);
+    golden_fill(file, &c);
+    run_case(device[1], &c, FWA_FORM_CHUNK, spec.shape.T == 1 && !spec.S0);
+    H5Fclose(file);
+}
+
+static void golden_answers_are_met(void **state) {
+    (void)state;
+    EACH_CUDA_RULE(rule) {
+        int files = 0;
+        start_record();
+        DIR *folder = opendir(golden_folder());
+        if (!folder) fail_msg("cannot read %s", golden_folder());
+        for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+            if (rule_of_file(entry->d_name) != rule) continue;
+            run_golden_file(entry->d_name, rule);
+            files++;
+        }
+        closedir(folder);
+        if (!files) fail_msg("no golden case of %s in %s", rule->name, golden_folder());
+        print_record("golden", rule);
+    }
+}
+
+// Against the CPU.
+
+static void every_option_in_ugly_shapes(void **state) {
+    (void)state;
+    const int64_t lengths[] = {1, 2, 63, 65};
+    EACH_CUDA_RULE(rule) {
+        fwa_mixer_options options[VARIANTS_MOST];
+        const int count = rule_variants(rule, options);
+        start_record();
+        for (int i = 0; i < count * 16; i++) {
+            fwa_mixer_options o = options[i / 16];
+            o.eps_attn = 0.1; // o of a single pair hardly depends on q: dq would be rounding alone
+            const fwa_mixer_shape shape = {2, lengths[i % 4], 1, 2, i % 3 ? 5 : 37, 3 + 8 * (i % 5)};
+            case_spec spec = spec_of(rule, o, shape);
+            if (i % 8 >= 4) spec_carry(&spec, i % 3 + 1);
+            mixer_case c = case_new(&spec);
+            case_fill(&c, (uint64_t)i);
+            run_case(device[i % 16 >= 8], &c, i % 2 ? FWA_FORM_CHUNK : FWA_FORM_RECURRENT, false);
+        }
+        print_record("ugly shapes", rule);
+    }
+}
+
+// Odd sizes beyond one slice of columns, one piece of steps, and what a thread holds.
+static void odd_sizes_and_documents(void **state) {
+    (void)state;
+    const fwa_mixer_shape shapes[] = {
+        {1, 1000, 1, 1, 9, 6}, {2, 131, 2, 6, 48, 33}, {1, 70, 1, 2, 129, 100}, {1, 66, 1, 1, 300, 5}};
+    EACH_CUDA_RULE(rule) {
+        start_record();
+        for (int i = 0; i < 16; i++) {
+            case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), shapes[i / 4]);
+            spec.reset = i % 2;
+            if (rule->switches & FWA_SWITCH_WINDOW && i / 4 == 2) spec.options.window = 100;
+            if (i / 2 % 2 && !spec.reset) spec_carry(&spec, 3);
+            mixer_case c = case_new(&spec);
+            case_fill(&c, (uint64_t)(40 + i));
+            for (int64_t t = 0; spec.reset && t < spec.shape.B * spec.shape.T; t += 29 + t % 7)
+                check_set(c.call.reset, t, 1);
+            run_case(device[i / 2 % 2], &c, FWA_FORM_CHUNK, false);
+        }
+        print_record("odd sizes", rule);
+    }
+}
+
+static void a_layer_of_training_size(void **state) {
+    (void)state;
+    EACH_CUDA_RULE(rule) {
+        start_record();
+        for (int i = 0; i < 2; i++) {
+            case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){4, 1000, 6, 6, 128, 128});
+            mixer_case c = case_new(&spec);
+            case_fill(&c, 5);
+            case_unit_rows(c.call.q);
+            case_unit_rows(c.call.k);
+            run_case(device[i], &c, FWA_FORM_CHUNK, false);
+        }
+        print_record("training size", rule);
+    }
+}
+
+static void fill_present(fwa_tensor t, double value) {
+    if (fwa_tensor_present(t)) check_fill_value(t, value);
+}
+
+// Every step clamped, or decays that leave nothing; then equal unit keys with a step near 2.
+static void extreme_inputs_agree(void **state) {
+    (void)state;
+    EACH_CUDA_RULE(rule) {
+        start_record();
+        for (int i = 0; i < 4; i++) {
+            const bool keys = i / 2;
+            case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){1, 300, 1, 2, 8, 4});
+            mixer_case c = case_new(&spec);
+            case_fill(&c, 21);
+            for (int64_t e = 0; keys && rule->state == FWA_STATE_MATRIX && e < fwa_tensor_count(c.call.k); e++)
+                check_set(c.call.k, e, 0.3535 * (e % 2 ? 1 : -1));
+            fill_present(c.call.beta, (double)1.999f);
+            fill_present(c.call.lambda, keys ? 0 : 1e6);
+            fill_present(c.call.log_decay, keys ? 0 : -100);
+            run_case(device[i % 2], &c, FWA_FORM_CHUNK, false);
+        }
+        print_record("extreme", rule);
+    }
+}
+
+// Cut sequences: the second part continues the first.
+
+static fwa_tensor time_slice(fwa_tensor t, const char *shape, int64_t start, int64_t count) {
+    return shape[1] == 'T' ? fwa_tensor_slice(t, 1, start, count) : t;
+}
+
+// Inputs of a part from the whole, or from the states that the part before left.
+static void fill_part(mixer_case *part, mixer_case *whole, mixer_case *before, int64_t start) {
+    for (int i = 0; i < CASE_INPUTS; i++) {
+        const fwa_tensor to = *case_at(part, case_inputs[i].value);
+        if (!fwa_tensor_present(to)) continue;
+        if (i < 6 || !before)
+            check_copy(
+                to, time_slice(*case_at(whole, case_inputs[i].value), case_inputs[i].shape, start, part->spec.shape.T));
+        else // S0, z0, k_prev, tail_x, tail_v stand in the order of the outputs S, z, k_last, tail_x_out, tail_v_out
+            check_copy(to, *case_at(before, case_outputs[i - 5].value));
+    }
+    check_copy(part->grads.d_o, fwa_tensor_slice(whole->grads.d_o, 1, start, part->spec.shape.T));
+}
+
+static void fill_part_grads(mixer_case *part, mixer_case *whole, mixer_case *behind) {
+    for (int i = 1; i < CASE_OUTPUTS; i++) {
+        const fwa_tensor to = *case_at(part, case_outputs[i].gradient);
+        if (fwa_tensor_present(to))
+            check_copy(to, behind ? *case_at(behind, case_inputs[i + 5].gradient)
+                                  : *case_at(whole, case_outputs[i].gradient));
+    }
+}
+
+static void compare_part(mixer_case *part, mixer_case *whole, int64_t start, bool first) {
+    const int64_t T = part->spec.shape.T;
+    judge(device[0], &part->spec, "o", false, check_error(part->call.o, fwa_tensor_slice(whole->call.o, 1, start, T)),
+          1e-4);
+    for (int i = 0; i < (first ? CASE_INPUTS : 6); i++) {
+        const fwa_tensor got = *case_at(part, case_inputs[i].gradient);
+        if (!fwa_tensor_present(got)) continue;
+        const fwa_tensor all = *case_at(whole, case_inputs[i].gradient);
+        judge(device[0], &part->spec, case_inputs[i].name, true,
+              check_error(got, time_slice(all, case_inputs[i].shape, start, T)), 1e-4);
+    }
+}
+
+// Forward of both parts, then backward of both; gradients that the first part gets come from the second one's.
+static void run_cut(mixer_case *whole, int64_t cut) {
+    case_spec specs[2] = {whole->spec, whole->spec};
+    mixer_case parts[2];
+    device_mixer d[2];
+    specs[0].shape.T = cut, specs[1].shape.T -= cut;
+    for (int p = 0; p < 2; p++) {
+        if (p == 1) {
+            const fwa_tensor tail = parts[0].call.out.tail_x;
+            specs[1].S0 = specs[1].k_prev = whole->spec.rule->state == FWA_STATE_MATRIX;
+            specs[1].tail = fwa_tensor_present(tail) ? tail.shape[1] : 0;
+        }
+        parts[p] = case_new(&specs[p]);
+        fill_part(&parts[p], whole, p ? &parts[0] : NULL, p ? cut : 0);
+        for (int i = 1; i < CASE_OUTPUTS; i++) fill_present(*case_at(&parts[p], case_outputs[i].gradient), 0);
+        d[p] = device_mixer_new(device[0], &parts[p], FWA_FORM_RECURRENT);
+        device_mixer_forward(&d[p]);
+        for (int i = 0; i < CASE_OUTPUTS; i++) device_mixer_fetch(&d[p], case_outputs[i].value);
+        device_mixer_release(&d[p]);
+    }
+    for (int p = 1; p >= 0; p--) {
+        fill_part_grads(&parts[p], whole, p ? NULL : &parts[1]);
+        d[p] = device_mixer_new(device[0], &parts[p], FWA_FORM_RECURRENT);
+        device_mixer_forward(&d[p]);
+        device_mixer_backward(&d[p]);
+        device_mixer_fetch_all(&d[p]);
+        device_mixer_release(&d[p]);
+        compare_part(&parts[p], whole, p ? cut : 0, p == 0);
+    }
+    case_free(&parts[0]);
+    case_free(&parts[1]);
+}
+
+static void cut_sequences_equal_the_whole(void **state) {
+    (void)state;
+    const int64_t cuts[] = {1, 2, 40, 64, 74};
+    EACH_CUDA_RULE(rule) {
+        fwa_mixer_options options[VARIANTS_MOST];
+        const int count = rule_variants(rule, options);
+        start_record();
+        for (int i = 0; i < count; i++) {
+            case_spec spec = spec_of(rule, options[i], (fwa_mixer_shape){1, 75, 1, 2, 6, 5});
+            spec_carry(&spec, 2);
+            mixer_case whole = case_new(&spec);
+            case_fill(&whole, (uint64_t)(60 + i));
+            case_run(&whole);
+            run_cut(&whole, cuts[i % 5]);
+            case_free(&whole);
+            check_release(NULL);
+        }
+        print_record("cut", rule);
+    }
+}
+
+// One token after another on its own state, as in decoding: the same bits as the whole sequence.
+static void decoding_gives_the_same_bits(void **state) {
+    (void)state;
+    enum { T = 70 };
+    EACH_CUDA_RULE(rule) {
+        if (rule->state != FWA_STATE_MATRIX) continue;
+        case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){2, T, 1, 2, 8, 40});
+        spec_carry(&spec, spec.options.window - 1);
+        mixer_case whole = case_new(&spec), token[T];
+        case_fill(&whole, 9);
+        device_mixer all = device_mixer_new(device[0], &whole, FWA_FORM_CHUNK);
+        device_mixer_forward(&all);
+        device_mixer_fetch_all(&all);
+        for (int t = 0; t < T; t++) {
+            spec.shape.T = 1;
+            spec.tail = spec.options.window - 1;
+            token[t] = case_new(&spec);
+            fill_part(&token[t], &whole, t ? &token[t - 1] : NULL, t);
+            device_mixer one = device_mixer_new(device[0], &token[t], FWA_FORM_RECURRENT);
+            device_mixer_forward(&one);
+            for (int i = 0; i < CASE_OUTPUTS; i++) device_mixer_fetch(&one, case_outputs[i].value);
+            device_mixer_release(&one);
+            assert_int_equal(check_differences(token[t].call.o, fwa_tensor_slice(whole.call.o, 1, t, 1)), 0);
+            if (t) case_free(&token[t - 1]);
+        }
+        assert_int_equal(check_differences(token[T - 1].call.out.S, whole.call.out.S), 0);
+        device_mixer_release(&all);
+        case_free(&token[T - 1]);
+        case_free(&whole);
+        check_release(NULL);
+    }
+}
+
+static void repeats_give_the_same_bits(void **state) {
+    (void)state;
+    EACH_CUDA_RULE(rule) {
+        for (int b = 0; b < 2; b++) {
+            case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){3, 200, 2, 4, 64, 96});
+            spec_carry(&spec, 3);
+            mixer_case c = case_new(&spec);
+            case_fill(&c, 31);
+            device_mixer d = device_mixer_new(device[b], &c, FWA_FORM_CHUNK);
+            fwa_tensor first[CASE_INPUTS + CASE_OUTPUTS] = {{0}};
+            for (int run = 0; run < 3; run++) {
+                device_mixer_forward(&d);
+                device_mixer_backward(&d);
+                for (int i = 0; i < CASE_INPUTS + CASE_OUTPUTS; i++) {
+                    size_t offset;
+                    bool gradient;
+                    device_mixer_entry(i, &offset, &gradient);
+                    if (!fwa_tensor_present(*case_at(&c, offset))) continue;
+                    const fwa_tensor now = device_read(d.cuda, *case_at(&d.copy, offset));
+                    if (run == 0) first[i] = now;
+                    assert_int_equal(check_differences(now, first[i]), 0);
+                }
+            }
+            device_mixer_release(&d);
+            case_free(&c);
+            check_release(NULL);
+        }
+    }
+}
+
+// q, k, v as columns of one packed projection: the bits of dense tensors, and nothing beside them is touched.
+static void strided_views_are_read_and_written(void **state) {
+    (void)state;
+    EACH_CUDA_RULE(rule) {
+        case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){2, 37, 3, 3, 4, 5});
+        mixer_case c = case_new(&spec);
+        case_fill(&c, 11);
+        device_mixer dense = device_mixer_new(device[1], &c, FWA_FORM_CHUNK);
+        device_mixer_forward(&dense);
+        device_mixer_backward(&dense);
+        mixer_case packed = c;
+        fwa_tensor *views[] = {&packed.call.q,   &packed.call.k,   &packed.call.v,   &packed.call.o,
+                               &packed.grads.dq, &packed.grads.dk, &packed.grads.dv, &packed.grads.d_o};
+        for (int i = 0; i < 8; i++) {
+            const fwa_tensor from = *views[i];
+            fwa_tensor view = check_new_strided(FWA_F64, 2, 37, from.shape[2] * from.shape[3], 3, 5);
+            *views[i] = fwa_tensor_as_4d(view, 2, 37, from.shape[2], from.shape[3]);
+            check_copy(*views[i], from);
+        }
+        device_mixer d = device_mixer_new(device[1], &packed, FWA_FORM_CHUNK);
+        check_ok(d.mixer->forward(d.cuda, d.cuda->stream, &d.copy.call));
+        check_ok(d.mixer->backward(d.cuda, d.cuda->stream, &d.copy.call, &d.copy.grads));
+        const fwa_tensor got[] = {d.copy.call.o, d.copy.grads.dq, d.copy.grads.dk, d.copy.grads.dv};
+        const fwa_tensor expected[] = {dense.copy.call.o, dense.copy.grads.dq, dense.copy.grads.dk,
+                                       dense.copy.grads.dv};
+        for (int i = 0; i < 4; i++) {
+            const fwa_tensor image = device_read(d.cuda, got[i]);
+            assert_int_equal(check_differences(image, device_read(d.cuda, expected[i])), 0);
+            const fwa_tensor rows = fwa_tensor_as_3d(image, 2, 37, image.shape[2] * image.shape[3]);
+            check_margins(fwa_tensor_slice(rows, 1, 0, 36), 0, 8);
+        }
+        device_mixer_release(&dense);
+        device_mixer_release(&d);
+        case_free(&c);
+        check_release(NULL);
+    }
+}
+
+static void what_the_device_lacks_is_refused(void **state) {
+    (void)state;
+    EACH_CUDA_RULE(rule) {
+        const fwa_mixer *mixer;
+        size_t saved, scratch;
+        fwa_mixer_call call = {.options = fwa_mixer_options_default(rule), .shape = {1, 8, 1, 1, 4, 4}};
+        check_ok(fwa_mixer_find(device[1], rule, &mixer));
+        call.form = FWA_FORM_PARALLEL;
+        check_status(mixer->sizes(device[1], &call, &saved, &scratch), FWA_UNSUPPORTED);
+        assert_non_null(strstr(fwa_error_message(), "parallel"));
+        call.form = FWA_FORM_RECURRENT;
+        check_ok(mixer->sizes(device[1], &call, &saved, &scratch));
+        assert_int_equal(saved, 0);
+        assert_true(scratch > 0);
+        if (rule->state != FWA_STATE_MATRIX) continue;
+        call.shape.K = 1025;
+        check_status(mixer->sizes(device[1], &call, &saved, &scratch), FWA_UNSUPPORTED);
+        assert_non_null(strstr(fwa_error_message(), "K = 1025"));
+    }
+}
+
+int main(void) {
+    device[0] = device_open(FWA_F32);
+    device[1] = device_open(FWA_BF16);
+    only = getenv("FWA_TEST_RULE");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(golden_answers_are_met, check_release),
+        cmocka_unit_test_teardown(every_option_in_ugly_shapes, check_release),
+        cmocka_unit_test_teardown(odd_sizes_and_documents, check_release),
+        cmocka_unit_test_teardown(a_layer_of_training_size, check_release),
+        cmocka_unit_test_teardown(extreme_inputs_agree, check_release),
+        cmocka_unit_test_teardown(cut_sequences_equal_the_whole, check_release),
+        cmocka_unit_test_teardown(decoding_gives_the_same_bits, check_release),
+        cmocka_unit_test_teardown(repeats_give_the_same_bits, check_release),
+        cmocka_unit_test_teardown(strided_views_are_read_and_written, check_release),
+        cmocka_unit_test(what_the_device_lacks_is_refused),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    device[0]->destroy(device[0]);
+    device[1]->destroy(device[1]);
+    return failed;
+}
