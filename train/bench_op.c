@@ -1,4 +1,5 @@
-// fwa bench op [--rule R] [--shape BxTxHxK] [--repeats N]: forward and backward of one mixing rule, f32 on the CPU.
+// fwa bench op [--rule R] [--shape BxTxHxK] [--repeats N] [--threads N]: forward and backward of one mixing rule, f32
+// on the CPU.
 //
 // The check: the chunk form's output and gradient dq equal the recurrence's (relative RMS under 1e-4). Rates count the
 // chunk form's own products (train/flops.h), forward once and backward twice, beside the rate of a large product.
@@ -178,11 +179,11 @@ done:
     return status;
 }
 
-static fwa_status bench_rules(const char *name, const fwa_mixer_shape *shape, int repeats) {
+static fwa_status bench_rules(const char *name, const fwa_mixer_shape *shape, int repeats, int threads) {
     fwa_backend *backend = NULL;
     fwa_status status = FWA_OK;
     double product;
-    FWA_TRY(fwa_backend_create(&backend, FWA_BACKEND_CPU, FWA_F32, 0, 0));
+    FWA_TRY(fwa_backend_create(&backend, FWA_BACKEND_CPU, FWA_F32, 0, threads));
     FWA_TRY_GOTO(product_rate(backend, &product), done);
     printf("cpu f32, %d thread(s), B %lld T %lld, %lld heads of %lld; product 1024^3: %.1f GFLOP/s\n", backend->threads,
            (long long)shape->B, (long long)shape->T, (long long)shape->H, (long long)shape->K, product);
@@ -197,19 +198,21 @@ done:
 }
 
 fwa_status fwa_bench_op(fwa_world *world, int argc, char **argv) {
-    static const fwa_option options[] = {{"--rule", true}, {"--shape", true}, {"--repeats", true}, {NULL, false}};
+    static const fwa_option options[] = {
+        {"--rule", true}, {"--shape", true}, {"--repeats", true}, {"--threads", true}, {NULL, false}};
     fwa_arguments arguments;
-    int64_t repeats;
+    int64_t repeats, threads;
     long long B, T, H, K;
     int end = 0;
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     const char *rule = fwa_arguments_value(&arguments, "--rule", NULL);
     const char *text = fwa_arguments_value(&arguments, "--shape", "1x1024x6x128");
     FWA_TRY(fwa_arguments_integer(&arguments, "--repeats", 5, 1, 100, &repeats));
+    FWA_TRY(fwa_arguments_integer(&arguments, "--threads", 0, 0, 1024, &threads));
     FWA_CHECK(!rule || fwa_rule_find(rule), FWA_USAGE, "--rule '%s': no such rule; `fwa info` lists them", rule);
     FWA_CHECK(sscanf(text, "%lldx%lldx%lldx%lld%n", &B, &T, &H, &K, &end) == 4 && !text[end] && B > 0 && T > 0 &&
                   H > 0 && K > 0,
               FWA_USAGE, "--shape '%s': expected BxTxHxK, for example 1x1024x6x128", text);
     const fwa_mixer_shape shape = {B, T, H, H, K, K};
-    return world->rank == 0 ? bench_rules(rule, &shape, (int)repeats) : FWA_OK;
+    return world->rank == 0 ? bench_rules(rule, &shape, (int)repeats, (int)threads) : FWA_OK;
 }

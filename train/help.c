@@ -29,7 +29,8 @@ static const fwa_command commands[] = {
      "Measures a checkpoint in both ways: `upto` draws operand widths from 1..width, `exact` gives both operands that\n"
      "width. Without --widths: up to half beyond the trained range.\n",
      fwa_cmd_eval},
-    {"bench", "step CONFIG.yaml [key.path=value ...] [--steps N] | op [--rule R] [--shape BxTxHxK] [--repeats N]",
+    {"bench",
+     "step CONFIG.yaml [key.path=value ...] [--steps N] | op [--rule R] [--shape BxTxHxK] [--repeats N] [--threads N]",
      "time training steps or mixing rules, after a check",
      "step: whole training steps on random tokens; checks first that a repeated batch is learned.\n"
      "op: forward and backward of a mixing rule; checks first that its chunk form equals the recurrence.\n",
