@@ -1,6 +1,6 @@
 // The contract of a mixing rule: what it is (fwa_rule) and how a backend computes it (fwa_mixer).
 //
-// A rule maps features q, k, v and per-head scalars to o, carrying a state. Notation of rules.md §1, with
+// A rule maps features q, k, v and per-head scalars to o, carrying a state. Notation of docs/math/README.md §1, with
 // x_t = k_{t-1} (next_latent) or k_t (same_step):
 //
 //   q, k [B,T,Hq,K]   v, o [B,T,H,V]   beta, lambda, log_decay [B,T,H]   (beta [B,T,H,V] where per channel)
@@ -59,9 +59,14 @@ enum {
     FWA_SWITCH_NORMALIZED_READ = 32,
     FWA_SWITCH_PHI = 64,
     FWA_SWITCH_QK_NORM = 128,
-    FWA_SWITCH_ROTARY = 256, // the layer rotates q and k
-    FWA_SWITCH_CONV = 512,   // the layer runs short convolutions and SiLU on q, k, v
-    FWA_SWITCH_GATE = 1024   // the layer norms o over each head and, where configured, gates it
+    FWA_SWITCH_ROTARY = 256,       // the layer rotates q and k
+    FWA_SWITCH_CONV = 512,         // the layer runs short convolutions and SiLU on q, k, v
+    FWA_SWITCH_GATE = 1024,        // the layer norms o over each head and, where configured, gates it
+    FWA_SWITCH_DECAY = 2048,       // log_decay is a constant of head and layer that the layer fills in (fwa_decay)
+    FWA_SWITCH_QUERY_SCALE = 4096, // the layer multiplies q by K^{-1/2}
+    // Mamba-2's block: one head of q and k for all, of its own size K; v = delta x and a skip of x around the memory,
+    // delta being that of the decay; norm over all heads together, behind the gate.
+    FWA_SWITCH_STATE_SPACE = 8192
 };
 
 // How options move so that a limit holds, for each of the two rules that understands the option. Bits.
@@ -95,6 +100,7 @@ typedef struct fwa_rule {
     fwa_shift default_shift; // where the rule has that switch; without it x_t = k_t
     int64_t default_window;
     bool default_detach_scale;
+    double default_beta_range;    // the layer's beta lies in (0, this); where the rule has a beta
     double qk_scale_power;        // the operator multiplies q . k by K^power: -1/2 for softmax, 0 elsewhere
     const fwa_rule_limit *limits; // ends with {0}; NULL: none
 } fwa_rule;
@@ -113,8 +119,8 @@ typedef struct fwa_mixer_options {
     double eps_attn; // of the normalised read
 } fwa_mixer_options;
 
-// The defaults of rules.md §4 for a rule: after_write, normalized, coupled, eps 1e-3, eps_gamma 0.01, eta_max 1.999,
-// chunk 64, its own shift, window and detach_scale; same_step, direct, none where it has no such switch.
+// The defaults of docs/math/README.md §6 for a rule: after_write, normalized, coupled, eps 1e-3, eps_gamma 0.01,
+// eta_max 1.999, chunk 64, its own shift, window and detach_scale; same_step, direct, none where it has no such switch.
 fwa_mixer_options fwa_mixer_options_default(const fwa_rule *rule);
 
 typedef struct fwa_mixer_shape {

@@ -12,7 +12,9 @@ fwa_status fwa_block_plan(fwa_block *block, fwa_params *params, const fwa_model_
     const fwa_param_scope scope = {.params = params, .prefix = prefix, .bucket = bucket};
     snprintf(prefix, sizeof prefix, "blocks.%d", layer);
     FWA_TRY(fwa_norm_plan(&block->norm1, &scope, "norm1.weight", model->D));
-    FWA_TRY(fwa_mixer_layer_plan(&block->mixer, &scope, model, &model->mixer[model->layer_mixer[layer]], backend));
+    FWA_TRY(fwa_mixer_layer_plan(&block->mixer, &scope, model, layer, backend));
+    block->norm2 = -1;
+    if (model->F == 0) return FWA_OK;
     FWA_TRY(fwa_norm_plan(&block->norm2, &scope, "norm2.weight", model->D));
     return fwa_mlp_plan(&block->mlp, &scope, model);
 }
@@ -25,6 +27,7 @@ fwa_status fwa_block_plan_acts(const fwa_block *block, const fwa_layer_context *
     FWA_TRY(fwa_arena_plan(arena, &acts->n1, act, 2, stream));
     FWA_TRY(fwa_arena_plan(arena, &acts->rstd1, mst, 1, rows));
     FWA_TRY(fwa_mixer_layer_plan_acts(&block->mixer, ctx, train, arena, &acts->mixer, scratch_bytes));
+    if (block->norm2 < 0) return FWA_OK;
     FWA_TRY(fwa_arena_plan(arena, &acts->h, act, 2, stream));
     FWA_TRY(fwa_arena_plan(arena, &acts->n2, act, 2, stream));
     FWA_TRY(fwa_arena_plan(arena, &acts->rstd2, mst, 1, rows));
@@ -38,7 +41,7 @@ fwa_status fwa_block_plan_scratch(const fwa_block *block, const fwa_layer_contex
     if (train) {
         FWA_TRY(fwa_arena_plan(arena, &scratch->dn, ctx->backend->compute, 2, stream));
         FWA_TRY(fwa_mixer_layer_plan_scratch(&block->mixer, ctx, arena, &scratch->mixer));
-        FWA_TRY(fwa_mlp_plan_scratch(&block->mlp, ctx, arena, &scratch->mlp));
+        if (block->norm2 >= 0) FWA_TRY(fwa_mlp_plan_scratch(&block->mlp, ctx, arena, &scratch->mlp));
     }
     return scratch_bytes ? fwa_arena_plan_bytes(arena, &scratch->mixer.bytes, scratch_bytes) : FWA_OK;
 }
@@ -47,16 +50,19 @@ fwa_status fwa_block_forward(const fwa_block *block, const fwa_layer_context *ct
                              const fwa_block_acts *acts, const fwa_block_scratch *scratch, fwa_tensor out,
                              fwa_tensor x) {
     FWA_TRY(fwa_norm_forward(ctx, block->norm1, acts->n1, acts->rstd1, x));
-    FWA_TRY(
-        fwa_mixer_layer_forward(&block->mixer, ctx, train, &acts->mixer, scratch->mixer.bytes, acts->h, acts->n1, x));
+    fwa_tensor h = block->norm2 < 0 ? out : acts->h;
+    FWA_TRY(fwa_mixer_layer_forward(&block->mixer, ctx, train, &acts->mixer, scratch->mixer.bytes, h, acts->n1, x));
+    if (block->norm2 < 0) return FWA_OK;
     FWA_TRY(fwa_norm_forward(ctx, block->norm2, acts->n2, acts->rstd2, acts->h));
     return fwa_mlp_forward(&block->mlp, ctx, &acts->mlp, out, acts->n2, acts->h);
 }
 
 fwa_status fwa_block_backward(const fwa_block *block, const fwa_layer_context *ctx, const fwa_block_acts *acts,
                               const fwa_block_scratch *scratch, fwa_tensor dx, fwa_tensor x) {
-    FWA_TRY(fwa_mlp_backward(&block->mlp, ctx, &acts->mlp, &scratch->mlp, scratch->dn, dx, acts->n2));
-    FWA_TRY(fwa_norm_backward(ctx, block->norm2, dx, scratch->dn, acts->h, acts->rstd2, true));
+    if (block->norm2 >= 0) {
+        FWA_TRY(fwa_mlp_backward(&block->mlp, ctx, &acts->mlp, &scratch->mlp, scratch->dn, dx, acts->n2));
+        FWA_TRY(fwa_norm_backward(ctx, block->norm2, dx, scratch->dn, acts->h, acts->rstd2, true));
+    }
     FWA_TRY(fwa_mixer_layer_backward(&block->mixer, ctx, &acts->mixer, &scratch->mixer, scratch->dn, dx, acts->n1));
     return fwa_norm_backward(ctx, block->norm1, dx, scratch->dn, x, acts->rstd1, true);
 }

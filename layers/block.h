@@ -1,4 +1,5 @@
-// Pre-norm block: h = x + Mixer(RMSNorm(x)), out = h + SwiGLU(RMSNorm(h)) (rules.md §4). All [R,D].
+// Pre-norm block: h = x + Mixer(RMSNorm(x)), out = h + SwiGLU(RMSNorm(h)) (docs/models.md §1); where the model has no
+// ffn, out = h. All [R,D].
 #ifndef FWA_LAYERS_BLOCK_H
 #define FWA_LAYERS_BLOCK_H
 
@@ -10,7 +11,7 @@ extern "C" {
 #endif
 
 typedef struct fwa_block {
-    int norm1, norm2;
+    int norm1, norm2; // norm2 -1: no MLP, mlp and its activations are empty
     fwa_mixer_layer mixer;
     fwa_mlp mlp;
 } fwa_block;

@@ -1,8 +1,11 @@
-// The token-mixing half of a block (rules.md §4): packed projection of n to q, k, v, gate and per-head scalars; short
+// The token-mixing half of a block (docs/models.md §2, §3): packed projection of n to q, k, v, gate and scalars; short
 // convolution, SiLU, norm and feature map; rotary where the rule wants it; the rule; norm and gate; output projection.
 //
-//   n [R,D] -> proj [R,P] -> q, k, v [B,T,H,K], beta [R,H] or per value channel [R,H*V], lambda [R,H]
-//   -> o [B,T,H,V] -> y [R,H*V] -> out = y Wo^T + x
+//   n [R,D] -> proj [R,P] -> q, k [B,T,Hq,K], v [B,T,H,V], beta [R,H] or per value channel [R,H*V], lambda,
+//   log_decay [R,H] -> o [B,T,H,V] -> y [R,H*V] -> out = y Wo^T + x
+//
+// In a state-space block (FWA_SWITCH_STATE_SPACE) the features of the values are x, v = delta x, and x comes back
+// around the memory in y.
 #ifndef FWA_LAYERS_MIXER_LAYER_H
 #define FWA_LAYERS_MIXER_LAYER_H
 
@@ -20,37 +23,41 @@ typedef struct fwa_mixer_part {
     int weight;          // [columns,D]; -1: the layer has no such input
     int conv;            // [columns,W]: q, k, v
     int up;              // [width,columns]: beta of low rank, a second projection behind the packed one
-    int bias;            // [columns], behind a second projection [width]: beta, lambda
+    int bias;            // [columns], behind a second projection [width]: beta, lambda, delta
 } fwa_mixer_part;
 
 typedef struct fwa_mixer_layer {
     const fwa_mixer_spec *spec;
     const fwa_mixer *kernels;
-    int64_t D, H, K;
-    fwa_mixer_part q, k, v, gate, beta, lambda; // packed in this order
-    int parts;                                  // that are there
-    int64_t P;                                  // their columns together
-    int norm, out;
+    int64_t D;
+    fwa_mixer_shape shape;                             // of the rule; B, T are those of the activations
+    fwa_mixer_part q, k, v, gate, beta, lambda, delta; // packed in this order; delta: the step behind log_decay
+    int parts;                                         // that are there
+    int64_t P;                                         // their columns together
+    int A_log, skip;                                   // [H]; -1: no delta, no state-space block
+    double decay_factor;                               // 1 - l/L in layer l of L: of a constant decay
+    int norm;                                          // [V], of a state-space block [H*V]; -1: none
+    int out;                                           // [D,H*V]
 } fwa_mixer_layer;
 
 // Activations of one layer for one shape; what a backward pass needs stays.
 typedef struct fwa_mixer_acts {
     fwa_tensor proj; // [R,P], rows FWA_ROW_ALIGN apart; so is its gradient
-    fwa_tensor q, k, v, q_rstd, k_rstd, v_rstd, beta, lambda, o, o_rstd, y, saved;
+    fwa_tensor q, k, v, q_rstd, k_rstd, v_rstd, beta, lambda, delta, log_decay, o, o_rstd, y, saved;
+    fwa_tensor x;    // [B,T,H,V] of a state-space block
     fwa_tensor wide; // [R,H*V] beta of low rank before bias and sigmoid; the backward pass puts its gradient there
 } fwa_mixer_acts;
 
 // Scratch shared by all layers; gradients used by the backward pass only.
 typedef struct fwa_mixer_scratch {
     fwa_tensor bytes; // of the rule
-    fwa_tensor dproj, dq, dk, dv, dbeta, dlambda, d_o, dy;
+    fwa_tensor dproj, dq, dk, dv, dx, dbeta, dlambda, ddelta, dlog_decay, d_o, dy;
 } fwa_mixer_scratch;
 
-// Adds the layer's parameters to the table. `spec` is borrowed. FWA_UNSUPPORTED: the rule wants an input that this
-// layer does not make; FWA_CONFIG: the spec asks for what the rule does not have.
+// Adds the parameters of the mixer of layer `index` to the table. The spec is borrowed from `model`. FWA_CONFIG: it
+// asks for what the rule does not have.
 FWA_MUST_CHECK fwa_status fwa_mixer_layer_plan(fwa_mixer_layer *layer, const fwa_param_scope *scope,
-                                               const fwa_model_spec *model, const fwa_mixer_spec *spec,
-                                               const fwa_backend *backend);
+                                               const fwa_model_spec *model, int index, const fwa_backend *backend);
 // Plans activations for ctx->B, T; *scratch_bytes becomes the larger of itself and what the rule needs.
 FWA_MUST_CHECK fwa_status fwa_mixer_layer_plan_acts(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
                                                     bool train, fwa_arena *arena, fwa_mixer_acts *acts,

@@ -9,9 +9,10 @@
 static fwa_status check_spec(const fwa_model_spec *spec) {
     FWA_CHECK(spec->L >= 1 && spec->L <= FWA_MAX_LAYERS, FWA_CONFIG, "model: got %lld layers, expected 1 to %d",
               (long long)spec->L, FWA_MAX_LAYERS);
-    FWA_CHECK(spec->D > 0 && spec->H > 0 && spec->K > 0 && spec->F > 0, FWA_CONFIG,
-              "model: got width %lld, %lld heads of size %lld, ffn %lld; every size must be positive",
-              (long long)spec->D, (long long)spec->H, (long long)spec->K, (long long)spec->F);
+    FWA_CHECK(
+        spec->D > 0 && spec->H > 0 && spec->K > 0 && spec->F >= 0, FWA_CONFIG,
+        "model: got width %lld, %lld heads of size %lld, ffn %lld; every size must be positive, or ffn 0 for no MLP",
+        (long long)spec->D, (long long)spec->H, (long long)spec->K, (long long)spec->F);
     FWA_CHECK(spec->vocab > 0 && spec->vocab <= spec->N, FWA_CONFIG,
               "model: got %lld ids in a vocabulary of %lld; expected 1 to all of them", (long long)spec->vocab,
               (long long)spec->N);

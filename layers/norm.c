@@ -2,7 +2,7 @@
 #include "layers/norm.h"
 
 fwa_status fwa_norm_plan(int *index, const fwa_param_scope *scope, const char *name, int64_t D) {
-    return fwa_params_add(scope, name, fwa_param_plain(D, 0, (fwa_init){FWA_INIT_CONSTANT, 1.0}), index);
+    return fwa_params_add(scope, name, fwa_param_plain(D, 0, (fwa_init){FWA_INIT_CONSTANT, 1, 0}), index);
 }
 
 fwa_status fwa_norm_forward(const fwa_layer_context *ctx, int index, fwa_tensor y, fwa_tensor rstd, fwa_tensor x) {

@@ -1,6 +1,7 @@
 // The parameter table.
 #include "layers/param.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ fwa_param fwa_param_plain(int64_t rows, int64_t columns, fwa_init init) {
 }
 
 fwa_param fwa_param_matrix(int64_t rows, int64_t columns, double deviation) {
-    fwa_param p = fwa_param_plain(rows, columns, (fwa_init){FWA_INIT_NORMAL, deviation});
+    fwa_param p = fwa_param_plain(rows, columns, (fwa_init){FWA_INIT_NORMAL, deviation, 0});
     p.matrix = p.decay = p.width_scaled = true;
     return p;
 }
@@ -115,6 +116,12 @@ static double initial_value(const fwa_init *init, uint64_t key, uint64_t stream,
         return init->a * fwa_rng_normal(key, stream, (uint64_t)i);
     case FWA_INIT_UNIFORM:
         return init->a * (2.0 * fwa_rng_uniform(key, stream, (uint64_t)i) - 1.0);
+    case FWA_INIT_LOG:
+        return log(init->a + (init->b - init->a) * fwa_rng_uniform(key, stream, (uint64_t)i));
+    case FWA_INIT_INVERSE_SOFTPLUS: {
+        double y = init->a * pow(init->b / init->a, fwa_rng_uniform(key, stream, (uint64_t)i));
+        return y + log(-expm1(-y));
+    }
     default:
         return init->a;
     }
@@ -190,8 +197,11 @@ fwa_tensor fwa_params_bucket(const fwa_params *params, int bucket) {
 }
 
 static void describe_init(const fwa_init *init, char text[48]) {
-    const char *const kinds[] = {"constant", "normal", "uniform"};
-    snprintf(text, 48, "%s %.9g", kinds[init->kind], init->a);
+    const char *const kinds[] = {"constant", "normal", "uniform", "log", "inverse_softplus"};
+    if (init->kind < FWA_INIT_LOG)
+        snprintf(text, 48, "%s %.9g", kinds[init->kind], init->a);
+    else
+        snprintf(text, 48, "%s %.9g %.9g", kinds[init->kind], init->a, init->b);
 }
 
 fwa_named_tensor fwa_param_named(const fwa_param *param, fwa_param_class which) {

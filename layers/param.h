@@ -18,11 +18,17 @@ extern "C" {
 // Stored rows are rounded up to this many elements where a size may be odd: 16 bytes in bf16, what fast loads want.
 #define FWA_ROW_ALIGN 8
 
-typedef enum fwa_init_kind { FWA_INIT_CONSTANT, FWA_INIT_NORMAL, FWA_INIT_UNIFORM } fwa_init_kind;
+typedef enum fwa_init_kind {
+    FWA_INIT_CONSTANT,        // a
+    FWA_INIT_NORMAL,          // N(0, a)
+    FWA_INIT_UNIFORM,         // U(-a, a)
+    FWA_INIT_LOG,             // log of U(a, b)
+    FWA_INIT_INVERSE_SOFTPLUS // x with softplus(x) = e^u, u from U(log a, log b)
+} fwa_init_kind;
 
 typedef struct fwa_init {
     fwa_init_kind kind;
-    double a; // constant value | standard deviation | half width of U(-a, a)
+    double a, b;
 } fwa_init;
 
 typedef enum fwa_param_class {

@@ -29,8 +29,10 @@ static inline fwa_mixer_spec mixer_spec(const fwa_rule *rule) {
     spec.phi = FWA_PHI_IDENTITY;
     spec.conv = rule->switches & FWA_SWITCH_CONV ? 4 : 0;
     spec.gate = rule->switches & FWA_SWITCH_GATE;
+    spec.beta_range = rule->default_beta_range;
     spec.beta_init = 0.5;
     spec.lambda_init = 0.01;
+    spec.state = rule->switches & FWA_SWITCH_STATE_SPACE ? 5 : 0;
     return spec;
 }
 
@@ -51,18 +53,13 @@ static inline fwa_model_spec model_spec(const fwa_rule *rule) {
     return spec;
 }
 
-// Whether the mixer layer has the inputs that the rule wants. What it lacks it refuses (test_model.c).
-static inline bool layer_feeds(const fwa_rule *rule) {
-    return !(rule->inputs & FWA_INPUT_LOG_DECAY);
-}
-
-// Layers of as many different rules as a model can have, the first one once more at the end. Deep enough that roundings
-// and differences grow: for what is exact only.
+// A layer of every rule, the first one once more at the end. Deep enough that roundings and differences grow: for what
+// is exact only.
 static inline fwa_model_spec model_spec_hybrid(void) {
     fwa_model_spec spec = model_spec(fwa_rule_at(0));
     spec.mixer_count = 0;
-    for (int r = 0; r < fwa_rule_count() && spec.mixer_count < FWA_MAX_MIXERS; r++) {
-        if (!layer_feeds(fwa_rule_at(r))) continue;
+    assert_true(fwa_rule_count() <= FWA_MAX_MIXERS);
+    for (int r = 0; r < fwa_rule_count(); r++) {
         spec.layer_mixer[spec.mixer_count] = spec.mixer_count;
         spec.mixer[spec.mixer_count++] = mixer_spec(fwa_rule_at(r));
     }
@@ -70,13 +67,11 @@ static inline fwa_model_spec model_spec_hybrid(void) {
     return spec;
 }
 
-// The next rule of the registry that the layer feeds; after the last comes the first.
+// The next rule of the registry; after the last comes the first.
 static inline const fwa_rule *next_rule(const fwa_rule *rule) {
     int at = 0;
     while (fwa_rule_at(at) != rule) at++;
-    do at = (at + 1) % fwa_rule_count();
-    while (!layer_feeds(fwa_rule_at(at)));
-    return fwa_rule_at(at);
+    return fwa_rule_at((at + 1) % fwa_rule_count());
 }
 
 // Three layers of two rules: a, b, a.
@@ -95,11 +90,10 @@ typedef struct model_variant {
 } model_variant;
 
 // The small model of a rule; every setting of layer and rule moved that the rule understands; and another rule in its
-// middle. Nothing for rules that the layer does not feed.
+// middle.
 static inline int model_variants(const fwa_rule *rule, model_variant list[MODEL_VARIANTS_MOST]) {
     const unsigned has = rule->switches;
     int count = 0;
-    if (!layer_feeds(rule)) return 0;
 #define VARIANT(needs, ...)                                                                                            \
     do {                                                                                                               \
         if ((has & (needs)) != (needs)) break;                                                                         \
@@ -118,13 +112,16 @@ static inline int model_variants(const fwa_rule *rule, model_variant list[MODEL_
     VARIANT(FWA_SWITCH_QK_NORM, m->qk_norm = FWA_NORM_RMS);
     VARIANT(FWA_SWITCH_QK_NORM, m->qk_norm = FWA_NORM_L2);
     VARIANT(FWA_SWITCH_QK_NORM, m->qk_norm = FWA_NORM_NONE);
-    VARIANT(FWA_SWITCH_CONV, m->v_norm = FWA_NORM_RMS);
-    VARIANT(FWA_SWITCH_CONV, m->v_norm = FWA_NORM_L2);
+    VARIANT(0U, variant->spec.F = 0);
+    VARIANT(FWA_SWITCH_QK_NORM, m->v_norm = FWA_NORM_RMS);
+    VARIANT(FWA_SWITCH_QK_NORM, m->v_norm = FWA_NORM_L2);
     VARIANT(FWA_SWITCH_PHI, m->phi = FWA_PHI_ELU1);
     VARIANT(FWA_SWITCH_PHI, m->phi = FWA_PHI_RELU);
     VARIANT(FWA_SWITCH_PHI, m->phi = FWA_PHI_SILU);
     VARIANT(FWA_SWITCH_CONV, m->conv = 0);
-    VARIANT(FWA_SWITCH_CONV, m->conv = 2; m->qk_norm = FWA_NORM_NONE);
+    VARIANT(FWA_SWITCH_QK_NORM, m->conv = 2; m->qk_norm = FWA_NORM_NONE);
+    VARIANT(FWA_SWITCH_DECAY, m->decay = FWA_DECAY_LIGHTNING);
+    VARIANT(FWA_SWITCH_STATE_SPACE, m->state = 1);
     VARIANT(FWA_SWITCH_GATE, m->gate = false);
     VARIANT(FWA_SWITCH_RIDGE, o->ridge = FWA_RIDGE_UNCOUPLED);
     VARIANT(FWA_SWITCH_RIDGE, o->ridge = FWA_RIDGE_NONE);
@@ -136,6 +133,7 @@ static inline int model_variants(const fwa_rule *rule, model_variant list[MODEL_
     VARIANT(FWA_SWITCH_WINDOW, o->window = 9);
     VARIANT(FWA_SWITCH_NORMALIZED_READ | FWA_SWITCH_PHI, o->normalized_read = true; m->phi = FWA_PHI_ELU1);
     if (rule->inputs & FWA_INPUT_BETA_CHANNEL) VARIANT(0U, m->beta_rank = 3);
+    if (rule->inputs & FWA_INPUT_BETA) VARIANT(0U, m->beta_range = 3 - rule->default_beta_range);
 #undef VARIANT
     const fwa_rule *other = next_rule(rule);
     assert_true(count < MODEL_VARIANTS_MOST);

@@ -35,10 +35,15 @@ static const rule_option rule_options[] = {
     {"eps_gamma", FWA_SWITCH_RIDGE, 0},
     {"detach_scale", FWA_SWITCH_RIDGE, 0},
     {"lambda_init", FWA_SWITCH_RIDGE, 0},
+    {"beta_init", 0, FWA_INPUT_BETA | FWA_INPUT_BETA_CHANNEL},
+    {"beta_range", 0, FWA_INPUT_BETA | FWA_INPUT_BETA_CHANNEL},
     {"window", FWA_SWITCH_WINDOW, 0},
     {"normalized_read", FWA_SWITCH_NORMALIZED_READ, 0},
     {"phi", FWA_SWITCH_PHI, 0},
     {"qk_norm", FWA_SWITCH_QK_NORM, 0},
+    {"v_norm", FWA_SWITCH_QK_NORM, 0},
+    {"decay", FWA_SWITCH_DECAY, 0},
+    {"state", FWA_SWITCH_STATE_SPACE, 0},
     {"conv", FWA_SWITCH_CONV, 0},
     {"gate", FWA_SWITCH_GATE, 0},
     {"beta_rank", 0, FWA_INPUT_BETA_CHANNEL},
@@ -70,7 +75,7 @@ static void fill_mixer(fwa_mixer_spec *spec, const fwa_mixer_config *mixer, cons
     unsigned has = rule->switches;
     fwa_mixer_options options = fwa_mixer_options_default(rule);
     options.chunk = mixer->chunk;
-    if (has & FWA_SWITCH_SHIFT) options.shift = (fwa_shift)mixer->shift;
+    if ((has & FWA_SWITCH_SHIFT) && mixer->shift) options.shift = (fwa_shift)(mixer->shift - 1);
     if (has & FWA_SWITCH_READ) options.read = (fwa_read)mixer->read;
     if (has & FWA_SWITCH_STEP) {
         options.step = (fwa_step_kind)mixer->step;
@@ -86,15 +91,17 @@ static void fill_mixer(fwa_mixer_spec *spec, const fwa_mixer_config *mixer, cons
     if ((has & FWA_SWITCH_WINDOW) && mixer->window) options.window = mixer->window;
     spec->rule = rule;
     spec->options = options;
-    bool features = (has & FWA_SWITCH_CONV) != 0;
     spec->qk_norm = has & FWA_SWITCH_QK_NORM ? (fwa_norm)mixer->qk_norm : FWA_NORM_NONE;
-    spec->v_norm = features ? (fwa_norm)mixer->v_norm : FWA_NORM_NONE;
+    spec->v_norm = has & FWA_SWITCH_QK_NORM ? (fwa_norm)mixer->v_norm : FWA_NORM_NONE;
     spec->phi = has & FWA_SWITCH_PHI ? (fwa_phi)mixer->phi : FWA_PHI_IDENTITY;
-    spec->conv = features ? mixer->conv : 0;
+    spec->conv = has & FWA_SWITCH_CONV ? mixer->conv : 0;
     spec->gate = (has & FWA_SWITCH_GATE) && mixer->gate;
     spec->beta_rank = rule->inputs & FWA_INPUT_BETA_CHANNEL ? mixer->beta_rank : 0;
+    spec->beta_range = mixer->beta_range ? (double)mixer->beta_range : rule->default_beta_range;
     spec->beta_init = mixer->beta_init;
     spec->lambda_init = mixer->lambda_init;
+    spec->decay = (fwa_decay)mixer->decay;
+    spec->state = has & FWA_SWITCH_STATE_SPACE ? mixer->state : 0;
 }
 
 static void setup_mixer(fwa_mixer_spec *spec, fwa_config *config, const fwa_mixer_config *mixer) {

@@ -29,12 +29,13 @@ double fwa_startup_flops(const fwa_trainer *t) {
                              .mixer_forward = 0.0};
     for (int l = 0; l < spec->L; l++) {
         const fwa_mixer_spec *mixer = &spec->mixer[spec->layer_mixer[l]];
+        const fwa_mixer_shape shape = fwa_mixer_spec_shape(spec, mixer, t->acts->ctx.B, t->acts->ctx.T);
         fwa_flops_mixer sizes = {.core = mixer->rule->core,
-                                 .T = t->acts->ctx.T,
-                                 .Hq = spec->H,
-                                 .H = spec->H,
-                                 .K = spec->K,
-                                 .V = spec->K,
+                                 .T = shape.T,
+                                 .Hq = shape.Hq,
+                                 .H = shape.H,
+                                 .K = shape.K,
+                                 .V = shape.V,
                                  .C = mixer->options.chunk,
                                  .B = mixer->options.window};
         model.mixer_forward += fwa_flops_mixer_forward(&sizes);

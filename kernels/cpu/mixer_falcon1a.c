@@ -35,6 +35,7 @@ const fwa_rule fwa_rule_falcon1a = {
                 FWA_SWITCH_PHI | FWA_SWITCH_QK_NORM | FWA_SWITCH_CONV | FWA_SWITCH_GATE,
     .forms = FWA_FORM_RECURRENT | FWA_FORM_PARALLEL | FWA_FORM_CHUNK,
     .default_window = 1,
+    .default_beta_range = 2,
     .limits = limits,
 };
 #endif

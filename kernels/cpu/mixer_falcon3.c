@@ -20,6 +20,7 @@ const fwa_rule fwa_rule_falcon3 = {
     .forms = FWA_FORM_RECURRENT | FWA_FORM_PARALLEL | FWA_FORM_CHUNK,
     .default_window = 4,
     .default_detach_scale = true,
+    .default_beta_range = 2,
     .limits = limits,
 };
 #endif

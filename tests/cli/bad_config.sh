@@ -81,6 +81,10 @@ for rule in $rules; do
 done
 refused tiny.yaml "model.mixer.all.window=4" "model.mixer.all.window" "rule softmax"
 refused tiny.yaml "model.mixer.one.window=4" "model.mixer.one.window" "rule falcon1" "shift"
+refused tiny.yaml "model.mixer.one.decay=lightning" "model.mixer.one.decay" "rule falcon1"
+refused tiny.yaml "model.mixer.one.state=16" "model.mixer.one.state" "rule falcon1"
+refused tiny.yaml "model.mixer.all.beta_range=1" "model.mixer.all.beta_range" "rule softmax"
+refused tiny.yaml "model.mixer.one.beta_range=3" "model.mixer.one.beta_range" "auto, 1, 2"
 refused tiny.yaml "model.head_dim=15" "model.head_dim" "15 is odd" "even"
 refused tiny.yaml "model.mixers=[one,none]" "model.mixers" "none" "one, many, all"
 refused tiny.yaml "model.mixer.one.normalized_read=true" "model.mixer.one.normalized_read" "phi"

@@ -73,6 +73,11 @@ counts() {
 }
 counts lm/transformer 123,587,328
 for rule in falcon1 falcon1a falcon3a; do counts lm/$rule 130,888,080; done
+counts lm/retnet 130,666,752
+counts lm/deltanet 130,832,712
+counts lm/gated_deltanet 130,888,152
+counts lm/mamba2 128,958,912
+counts lm/mamba2_mlp 140,428,896
 counts lm/medium/falcon1a 379,359,616
 counts lm/medium/transformer 353,502,208
 # shellcheck disable=SC2086 # the launcher and its options

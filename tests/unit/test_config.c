@@ -112,7 +112,7 @@ static void required_keys_are_asked_for(void **state) {
     config_expect_text(
         "train:\n  steps: 5000\n  global_batch: 4\nlog: {every: 1}\nmodel: {d_model: 8, heads: 1, head_dim: 8}\n",
         "case.yaml:5: model.layers: required, but not given; expected an integer in [1, 4096]\n"
-        "case.yaml:5: model.ffn: required, but not given; expected an integer in [1, 1048576]\n"
+        "case.yaml:5: model.ffn: required, but not given; expected an integer in [0, 1048576]\n"
         "case.yaml:1: train.micro_batch: required, but not given; expected an integer in [1, 1048576]");
 }
 
@@ -130,7 +130,7 @@ static void all_mistakes_come_in_one_run(void **state) {
                   "case.yaml:4: model.fnn: unknown key; the nearest is model.ffn\n"
                   "case.yaml:6: eval.evry: unknown key; the nearest is eval.every\n"
                   "command line: optimizer.lr: got quick, expected a number in [0, inf)\n"
-                  "case.yaml:2: model.ffn: required, but not given; expected an integer in [1, 1048576]\n"
+                  "case.yaml:2: model.ffn: required, but not given; expected an integer in [0, 1048576]\n"
                   "case.yaml:5: train.global_batch: got 8, expected a multiple of train.micro_batch 3");
 }
 
@@ -296,7 +296,7 @@ static void defaults_are_those_of_the_recipe(void **state) {
     assert_int_equal(c->model.mixers_count, 1);
     assert_string_equal(c->model.mixers[0], "main");
     assert_string_equal(m->rule, "falcon1a");
-    assert_int_equal(m->shift, FWA_SHIFT_NEXT_LATENT);
+    assert_int_equal(m->shift, 0);
     assert_int_equal(m->read, FWA_READ_AFTER_WRITE);
     assert_int_equal(m->qk_norm, FWA_NORM_RMS);
     assert_int_equal(m->v_norm, FWA_NORM_NONE);
@@ -309,6 +309,9 @@ static void defaults_are_those_of_the_recipe(void **state) {
     assert_int_equal(m->chunk, 64);
     assert_int_equal(m->conv, 4);
     assert_int_equal(m->detach_scale, 0);
+    assert_int_equal(m->beta_range, 0);
+    assert_int_equal(m->decay, FWA_DECAY_RETNET);
+    assert_int_equal(m->state, 128);
     assert_int_equal(c->task.name, FWA_TASK_LM);
     assert_int_equal(c->train.seq_len, 0);
     assert_int_equal(c->train.precision, FWA_PRECISION_F32);

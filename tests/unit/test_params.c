@@ -9,11 +9,9 @@ static const fwa_param *find(const fwa_model *model, const char *name) {
     return NULL;
 }
 
-// A model of a published size; nothing is allocated for it.
-static fwa_model *published(fwa_backend *plan, const char *rule_name, bool medium, int64_t beta_rank) {
-    const fwa_rule *rule = fwa_rule_find(rule_name);
-    fwa_model_spec spec = model_spec(rule);
-    spec.mixer[0].beta_rank = beta_rank;
+// The small model of 12 layers and the medium one of 24, both of width 128 a head.
+static fwa_model_spec published(const char *rule_name, bool medium) {
+    fwa_model_spec spec = model_spec(fwa_rule_find(rule_name));
     spec.L = medium ? 24 : 12;
     spec.D = medium ? 1024 : 768;
     spec.H = medium ? 8 : 6;
@@ -21,8 +19,13 @@ static fwa_model *published(fwa_backend *plan, const char *rule_name, bool mediu
     spec.F = medium ? 2730 : 2048;
     spec.N = 50304;
     spec.vocab = 50257;
+    return spec;
+}
+
+// Nothing is allocated for it.
+static fwa_model *planned(fwa_backend *plan, const fwa_model_spec *spec) {
     fwa_model *model;
-    check_ok(fwa_model_create(&model, &spec, plan, true));
+    check_ok(fwa_model_create(&model, spec, plan, true));
     return model;
 }
 
@@ -33,17 +36,24 @@ static void test_published_counts(void **state) {
         bool medium;
         int64_t count;
     } sizes[] = {
-        {"softmax", false, 123587328},  {"falcon1", false, 130888080}, {"falcon1a", false, 130888080},
-        {"falcon3a", false, 130888080}, {"softmax", true, 353502208},  {"falcon1", true, 379359616},
-        {"falcon1a", true, 379359616},  {"falcon3a", true, 379359616}, {"falcon2", false, 137919816},
-        {"falcon2a", false, 137919816}, {"falcon2", true, 404353216},  {"falcon2a", true, 404353216},
+        {"softmax", false, 123587328},        {"falcon1", false, 130888080},
+        {"falcon1a", false, 130888080},       {"falcon3a", false, 130888080},
+        {"softmax", true, 353502208},         {"falcon1", true, 379359616},
+        {"falcon1a", true, 379359616},        {"falcon3a", true, 379359616},
+        {"falcon2", false, 137919816},        {"falcon2a", false, 137919816},
+        {"falcon2", true, 404353216},         {"falcon2a", true, 404353216},
+        {"retnet", false, 130666752},         {"deltanet", false, 130832712},
+        {"gated_deltanet", false, 130888152}, {"linear_attention", false, 130777344},
+        {"retnet", true, 378671104},          {"deltanet", true, 379162816},
+        {"gated_deltanet", true, 379359808},  {"linear_attention", true, 378966016},
     };
     static const fwa_dtype precisions[] = {FWA_F64, FWA_F32, FWA_BF16};
     for (int d = 0; d < 3; d++) {
         fwa_backend *plan;
         check_ok(fwa_backend_create_plan(&plan, precisions[d]));
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            fwa_model *model = published(plan, sizes[i].rule, sizes[i].medium, 0);
+            const fwa_model_spec spec = published(sizes[i].rule, sizes[i].medium);
+            fwa_model *model = planned(plan, &spec);
             const fwa_params *params = &model->params;
             size_t least = (size_t)sizes[i].count * fwa_dtype_size(plan->master);
             assert_int_equal(fwa_params_count(params), sizes[i].count);
@@ -64,7 +74,9 @@ static void test_low_rank_beta(void **state) {
     (void)state;
     fwa_backend *plan;
     check_ok(fwa_backend_create_plan(&plan, FWA_F32));
-    fwa_model *model = published(plan, "falcon2", false, 64);
+    fwa_model_spec spec = published("falcon2", false);
+    spec.mixer[0].beta_rank = 64;
+    fwa_model *model = planned(plan, &spec);
     assert_int_equal(fwa_params_count(&model->params), 130888080 + 12 * (64 * 768 + 768 * 64 + 768 - 6 * 768 - 6));
     const fwa_param *down = find(model, "blocks.3.mixer.beta_down.weight");
     const fwa_param *up = find(model, "blocks.3.mixer.beta_up.weight");
@@ -72,6 +84,49 @@ static void test_low_rank_beta(void **state) {
     assert_true(down->shape[0] == 64 && down->shape[1] == 768 && up->shape[0] == 768 && up->shape[1] == 64);
     assert_true(bias->ndim == 1 && bias->shape[0] == 768 && !bias->decay && !bias->width_scaled);
     assert_true(down->decay && down->width_scaled && up->decay && up->width_scaled && !up->packed);
+    fwa_model_destroy(model);
+    plan->destroy(plan);
+}
+
+// Heads of size 64 that share one of 128 for queries and keys; the inner width is twice that of the model.
+static fwa_model_spec state_space(int64_t L, int64_t D, int64_t F) {
+    fwa_model_spec spec = published("mamba2", false);
+    spec.L = L;
+    spec.D = D;
+    spec.H = 2 * D / 64;
+    spec.K = 64;
+    spec.F = F;
+    spec.mixer[0].state = 128;
+    return spec;
+}
+
+static void test_state_space_counts(void **state) {
+    (void)state;
+    fwa_backend *plan;
+    check_ok(fwa_backend_create_plan(&plan, FWA_F32));
+    const fwa_model_spec specs[] = {state_space(24, 768, 0), state_space(12, 768, 2048), state_space(48, 1024, 0)};
+    const int64_t counts[] = {128958912, 140428896, 368252416};
+    for (int i = 0; i < 3; i++) {
+        fwa_model *model = planned(plan, &specs[i]);
+        assert_int_equal(fwa_params_count(&model->params), counts[i]);
+        int inner = 0; // parameters of the MLP
+        for (int p = 0; p < model->params.count; p++)
+            inner += strstr(model->params.at[p].name, ".mlp.") || strstr(model->params.at[p].name, ".norm2.");
+        assert_int_equal(inner, specs[i].F > 0 ? 4 * specs[i].L : 0);
+        fwa_model_destroy(model);
+    }
+    plan->destroy(plan);
+}
+
+// Without the output gate.
+static void test_counts_without_gate(void **state) {
+    (void)state;
+    fwa_backend *plan;
+    fwa_model_spec spec = published("deltanet", false);
+    spec.mixer[0].gate = false;
+    check_ok(fwa_backend_create_plan(&plan, FWA_F32));
+    fwa_model *model = planned(plan, &spec);
+    assert_int_equal(fwa_params_count(&model->params), 123754824);
     fwa_model_destroy(model);
     plan->destroy(plan);
 }
@@ -98,9 +153,10 @@ static bool ends_with(const char *name, const char *end) {
 
 // The matrices inside blocks, by the last words of their names.
 static bool is_block_matrix(const char *name) {
-    static const char *const matrices[] = {
-        ".mixer.q.weight",      ".mixer.k.weight",   ".mixer.v.weight",  ".mixer.gate.weight", ".mixer.beta.weight",
-        ".mixer.lambda.weight", ".mixer.out.weight", ".mlp.gate.weight", ".mlp.up.weight",     ".mlp.down.weight"};
+    static const char *const matrices[] = {".mixer.q.weight",    ".mixer.k.weight",    ".mixer.v.weight",
+                                           ".mixer.gate.weight", ".mixer.beta.weight", ".mixer.lambda.weight",
+                                           ".mixer.dt.weight",   ".mixer.out.weight",  ".mlp.gate.weight",
+                                           ".mlp.up.weight",     ".mlp.down.weight"};
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++)
         if (strncmp(name, "blocks.", 7) == 0 && ends_with(name, matrices[i])) return true;
     return false;
@@ -252,7 +308,9 @@ static fwa_model *initialized(fwa_backend *backend, const fwa_model_spec *spec, 
 static double expected_value(const fwa_model_spec *spec, const char *name, uint64_t seed, int64_t i) {
     double normal = fwa_rng_normal(seed, fwa_rng_hash(name), (uint64_t)i);
     double uniform = fwa_rng_uniform(seed, fwa_rng_hash(name), (uint64_t)i);
-    if (strstr(name, "norm")) return 1;
+    if (strstr(name, "norm") || ends_with(name, "mixer.D")) return 1;
+    if (ends_with(name, "A_log")) return log(1 + 15 * uniform);
+    if (ends_with(name, "dt_bias")) return log(expm1(0.001 * pow(100, uniform)));
     if (strstr(name, "beta_up.weight")) return 0.5 / sqrt((double)spec->mixer[0].beta_rank) * normal;
     if (strstr(name, "beta.bias")) return log(spec->mixer[0].beta_init / (1 - spec->mixer[0].beta_init));
     if (strstr(name, "lambda.bias")) return log(spec->mixer[0].lambda_init / (1 - spec->mixer[0].lambda_init));
@@ -288,8 +346,10 @@ static void test_initial_values_are_a_function_of_name_and_index(void **state) {
     fwa_model_spec head = model_spec(fwa_rule_find("falcon3a")), channel = model_spec(fwa_rule_find("falcon2"));
     head.mixer[0].beta_init = 0.3;
     channel.mixer[0].beta_rank = 3;
+    fwa_model_spec space = model_spec(fwa_rule_find("mamba2"));
     check_initial_values(&head);
     check_initial_values(&channel);
+    check_initial_values(&space);
 }
 
 static void check_spread(const fwa_model *model, const char *name, double deviation) {
@@ -335,6 +395,8 @@ static void test_statistics(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published_counts),
+        cmocka_unit_test(test_state_space_counts),
+        cmocka_unit_test(test_counts_without_gate),
         cmocka_unit_test(test_low_rank_beta),
         cmocka_unit_test(test_without_training),
         cmocka_unit_test(test_names_and_groups),

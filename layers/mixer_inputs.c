@@ -1,0 +1,163 @@
+// From the packed projection to the inputs of the rule, and back.
+#include "layers/linear.h"
+#include "layers/mixer_passes.h"
+
+// Value or gradient of a parameter, absent for index -1.
+static fwa_tensor optional_value(const fwa_layer_context *ctx, int index) {
+    return index >= 0 ? fwa_value(ctx, index) : fwa_tensor_absent();
+}
+static fwa_tensor optional_grad(const fwa_layer_context *ctx, int index) {
+    return index >= 0 ? fwa_grad(ctx, index) : fwa_tensor_absent();
+}
+
+static fwa_feature_options feature_options(const fwa_mixer_layer *layer, fwa_norm norm, fwa_phi phi) {
+    return (fwa_feature_options){.width = layer->spec->conv,
+                                 .silu = (layer->spec->rule->switches & FWA_SWITCH_CONV) != 0,
+                                 .norm = norm,
+                                 .phi = phi,
+                                 .eps = FWA_NORM_EPS};
+}
+
+// y [B,T,H,K] = features of the part; q, k, v.
+static fwa_status feature_forward(const fwa_layer_context *ctx, const fwa_mixer_part *part,
+                                  const fwa_feature_options *options, fwa_tensor y, fwa_tensor rstd, fwa_tensor proj) {
+    fwa_tensor none = fwa_tensor_absent();
+    fwa_tensor x = fwa_tensor_as_3d(fwa_mixer_part_of(proj, part), ctx->B, ctx->T, part->columns);
+    return ctx->backend->ops->features_forward(ctx->backend->stream, y, rstd, x, optional_value(ctx, part->conv), none,
+                                               ctx->reset, options);
+}
+
+// The part's columns of dproj = gradient given dy; adds to the convolution's.
+static fwa_status feature_backward(const fwa_layer_context *ctx, const fwa_mixer_part *part,
+                                   const fwa_feature_options *options, fwa_tensor dproj, fwa_tensor dy, fwa_tensor rstd,
+                                   fwa_tensor proj) {
+    fwa_tensor none = fwa_tensor_absent();
+    fwa_tensor x = fwa_tensor_as_3d(fwa_mixer_part_of(proj, part), ctx->B, ctx->T, part->columns);
+    fwa_tensor dx = fwa_tensor_as_3d(fwa_mixer_part_of(dproj, part), ctx->B, ctx->T, part->columns);
+    return ctx->backend->ops->features_backward(ctx->backend->stream, dx, optional_grad(ctx, part->conv), none, dy,
+                                                rstd, x, optional_value(ctx, part->conv), none, ctx->reset, options);
+}
+
+// Rows [R,width] of the scalars of heads, or of their gradients.
+static fwa_tensor scalar_rows(const fwa_layer_context *ctx, fwa_tensor y) {
+    int64_t R = ctx->B * ctx->T;
+    return fwa_tensor_as_2d(y, R, fwa_tensor_count(y) / R);
+}
+
+// y = scale sigmoid(part + bias), or through the second projection: part Wup^T, kept in `wide`. beta, lambda. Nothing
+// where the part is absent.
+static fwa_status scalar_forward(const fwa_layer_context *ctx, const fwa_mixer_part *part, double scale, fwa_tensor y,
+                                 fwa_tensor proj, fwa_tensor wide) {
+    if (!fwa_mixer_part_present(part)) return FWA_OK;
+    fwa_tensor x = fwa_mixer_part_of(proj, part);
+    if (part->up >= 0) {
+        FWA_TRY(fwa_linear_forward(ctx, wide, x, fwa_value(ctx, part->up)));
+        x = wide;
+    }
+    return ctx->backend->ops->sigmoid_gate_forward(ctx->backend->stream, scalar_rows(ctx, y), x,
+                                                   fwa_value(ctx, part->bias), scale);
+}
+
+// The part's columns of dproj = gradient given dy; adds to those of the bias and of the second projection.
+static fwa_status scalar_backward(const fwa_layer_context *ctx, const fwa_mixer_part *part, double scale,
+                                  fwa_tensor dproj, fwa_tensor dy, fwa_tensor y, fwa_tensor proj, fwa_tensor wide) {
+    if (!fwa_mixer_part_present(part)) return FWA_OK;
+    fwa_tensor dx = fwa_mixer_part_of(dproj, part);
+    FWA_TRY(ctx->backend->ops->sigmoid_gate_backward(ctx->backend->stream, part->up >= 0 ? wide : dx,
+                                                     fwa_grad(ctx, part->bias), scalar_rows(ctx, dy),
+                                                     scalar_rows(ctx, y), scale));
+    if (part->up < 0) return FWA_OK;
+    return fwa_linear_backward(ctx, dx, fwa_grad(ctx, part->up), wide, fwa_mixer_part_of(proj, part),
+                               fwa_value(ctx, part->up));
+}
+
+// log_decay [B,T,H]: a constant, or -exp(A_log) delta with delta = softplus(part + bias). Nothing where the rule takes
+// none.
+static fwa_status decay_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
+                                const fwa_mixer_acts *acts) {
+    const fwa_ops *ops = ctx->backend->ops;
+    if (!(layer->spec->rule->inputs & FWA_INPUT_LOG_DECAY)) return FWA_OK;
+    fwa_tensor log_decay = scalar_rows(ctx, acts->log_decay);
+    if (!fwa_mixer_part_present(&layer->delta))
+        return ops->decay_fill(ctx->backend->stream, log_decay, layer->spec->decay, layer->decay_factor);
+    return ops->decay_gate_forward(ctx->backend->stream, log_decay, scalar_rows(ctx, acts->delta),
+                                   fwa_mixer_part_of(acts->proj, &layer->delta), fwa_value(ctx, layer->A_log),
+                                   fwa_value(ctx, layer->delta.bias));
+}
+
+// The delta columns of dproj; adds to the gradients of A_log and of the bias.
+static fwa_status decay_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, const fwa_mixer_acts *acts,
+                                 const fwa_mixer_scratch *d) {
+    if (!fwa_mixer_part_present(&layer->delta)) return FWA_OK;
+    fwa_tensor ddelta = layer->skip >= 0 ? scalar_rows(ctx, d->ddelta) : fwa_tensor_absent();
+    return ctx->backend->ops->decay_gate_backward(ctx->backend->stream, fwa_mixer_part_of(d->dproj, &layer->delta),
+                                                  fwa_grad(ctx, layer->A_log), fwa_grad(ctx, layer->delta.bias),
+                                                  scalar_rows(ctx, d->dlog_decay), ddelta,
+                                                  scalar_rows(ctx, acts->delta), fwa_value(ctx, layer->A_log));
+}
+
+// Values or their gradients as [R,H,V].
+static fwa_tensor value_rows(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, fwa_tensor v) {
+    return fwa_tensor_as_3d(v, ctx->B * ctx->T, layer->shape.H, layer->shape.V);
+}
+
+// v = features of the part; in a state-space block these are x, and v = delta x.
+static fwa_status value_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
+                                const fwa_mixer_acts *acts) {
+    const fwa_feature_options options = feature_options(layer, layer->spec->v_norm, FWA_PHI_IDENTITY);
+    fwa_tensor features = layer->skip >= 0 ? acts->x : acts->v;
+    FWA_TRY(feature_forward(ctx, &layer->v, &options, features, acts->v_rstd, acts->proj));
+    if (layer->skip < 0) return FWA_OK;
+    return ctx->backend->ops->value_scale_forward(ctx->backend->stream, value_rows(layer, ctx, acts->v),
+                                                  value_rows(layer, ctx, acts->x), scalar_rows(ctx, acts->delta));
+}
+
+// The value columns of dproj given dv, and ddelta.
+static fwa_status value_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, const fwa_mixer_acts *acts,
+                                 const fwa_mixer_scratch *d) {
+    const fwa_feature_options options = feature_options(layer, layer->spec->v_norm, FWA_PHI_IDENTITY);
+    if (layer->skip >= 0)
+        FWA_TRY(ctx->backend->ops->value_scale_backward(
+            ctx->backend->stream, value_rows(layer, ctx, d->dx), scalar_rows(ctx, d->ddelta),
+            value_rows(layer, ctx, d->dv), value_rows(layer, ctx, acts->x), scalar_rows(ctx, acts->delta)));
+    return feature_backward(ctx, &layer->v, &options, d->dproj, layer->skip >= 0 ? d->dx : d->dv, acts->v_rstd,
+                            acts->proj);
+}
+
+// q and k (or, inverse, their gradients) rotated in place, where the rule wants it.
+static fwa_status rotate(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, fwa_tensor q, fwa_tensor k,
+                         bool inverse) {
+    if (!(layer->spec->rule->switches & FWA_SWITCH_ROTARY)) return FWA_OK;
+    fwa_stream *stream = ctx->backend->stream;
+    const fwa_ops *ops = ctx->backend->ops;
+    FWA_TRY(ops->rotary(stream, q, q, ctx->position, FWA_ROTARY_BASE, inverse));
+    return ops->rotary(stream, k, k, ctx->position, FWA_ROTARY_BASE, inverse);
+}
+
+fwa_status fwa_mixer_inputs_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
+                                    const fwa_mixer_acts *acts) {
+    const fwa_mixer_spec *spec = layer->spec;
+    const fwa_feature_options qk = feature_options(layer, spec->qk_norm, spec->phi);
+    FWA_TRY(feature_forward(ctx, &layer->q, &qk, acts->q, acts->q_rstd, acts->proj));
+    FWA_TRY(feature_forward(ctx, &layer->k, &qk, acts->k, acts->k_rstd, acts->proj));
+    FWA_TRY(rotate(layer, ctx, acts->q, acts->k, false));
+    FWA_TRY(scalar_forward(ctx, &layer->beta, spec->beta_range, acts->beta, acts->proj, acts->wide));
+    FWA_TRY(scalar_forward(ctx, &layer->lambda, FWA_LAMBDA_SCALE, acts->lambda, acts->proj, fwa_tensor_absent()));
+    FWA_TRY(decay_forward(layer, ctx, acts));
+    return value_forward(layer, ctx, acts);
+}
+
+fwa_status fwa_mixer_inputs_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
+                                     const fwa_mixer_acts *acts, const fwa_mixer_scratch *d) {
+    const fwa_mixer_spec *spec = layer->spec;
+    const fwa_feature_options qk = feature_options(layer, spec->qk_norm, spec->phi);
+    FWA_TRY(rotate(layer, ctx, d->dq, d->dk, true));
+    FWA_TRY(feature_backward(ctx, &layer->q, &qk, d->dproj, d->dq, acts->q_rstd, acts->proj));
+    FWA_TRY(feature_backward(ctx, &layer->k, &qk, d->dproj, d->dk, acts->k_rstd, acts->proj));
+    FWA_TRY(value_backward(layer, ctx, acts, d));
+    FWA_TRY(
+        scalar_backward(ctx, &layer->beta, spec->beta_range, d->dproj, d->dbeta, acts->beta, acts->proj, acts->wide));
+    FWA_TRY(scalar_backward(ctx, &layer->lambda, FWA_LAMBDA_SCALE, d->dproj, d->dlambda, acts->lambda, acts->proj,
+                            fwa_tensor_absent()));
+    return decay_backward(layer, ctx, acts, d);
+}
