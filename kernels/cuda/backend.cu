@@ -2,13 +2,16 @@
 //
 // One backend drives one device. Its functions may be called from any thread; operators only from the thread that
 // created the backend, where its device is the current one. Copies run in stream order: what was downloaded is there
-// after stream_synchronize. Host memory that is uploaded may be reused at once where it is pageable.
+// after stream_synchronize. Pageable host memory that is uploaded may be reused at once. Copies between host and device
+// of up to 1 MiB do not make the host wait: they pass through pinned memory of the backend (staging.h).
 #include "kernels/backends.h"
 
 #include <cstdio>
 #include <cstdlib>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/products.h"
+#include "kernels/cuda/staging.h"
 
 struct fwa_event {
     cudaEvent_t handle;
@@ -17,6 +20,16 @@ struct fwa_event {
 namespace {
 
 constexpr int oldest_major = 8; // compute_80 is the PTX that the build carries
+
+// What the backend owns besides its main stream.
+struct resources {
+    fwa_cuda_products *products;
+    fwa_cuda_staging *staging;
+};
+
+resources *resources_of(const fwa_backend *backend) {
+    return static_cast<resources *>(backend->impl);
+}
 
 fwa_status use(const fwa_backend *backend) {
     FWA_CUDA_TRY(cudaSetDevice(backend->device));
@@ -42,12 +55,20 @@ fwa_status copy_async(fwa_backend *backend, fwa_stream *stream, void *to, const 
 }
 
 fwa_status upload(fwa_backend *backend, fwa_stream *stream, void *device, const void *host, size_t bytes) {
-    FWA_TRY(copy_async(backend, stream, device, host, bytes, cudaMemcpyHostToDevice));
+    if (bytes == 0) return FWA_OK;
+    bool done = false;
+    FWA_TRY(use(backend));
+    FWA_TRY(fwa_cuda_staging_upload(resources_of(backend)->staging, stream->handle, device, host, bytes, &done));
+    if (!done) FWA_TRY(copy_async(backend, stream, device, host, bytes, cudaMemcpyHostToDevice));
     return FWA_OK;
 }
 
 fwa_status download(fwa_backend *backend, fwa_stream *stream, void *host, const void *device, size_t bytes) {
-    FWA_TRY(copy_async(backend, stream, host, device, bytes, cudaMemcpyDeviceToHost));
+    if (bytes == 0) return FWA_OK;
+    bool done = false;
+    FWA_TRY(use(backend));
+    FWA_TRY(fwa_cuda_staging_download(resources_of(backend)->staging, stream->handle, host, device, bytes, &done));
+    if (!done) FWA_TRY(copy_async(backend, stream, host, device, bytes, cudaMemcpyDeviceToHost));
     return FWA_OK;
 }
 
@@ -78,6 +99,9 @@ fwa_status stream_open(fwa_backend *backend, fwa_stream *stream) {
     FWA_CUDA_TRY(cudaStreamCreateWithFlags(&stream->handle, cudaStreamNonBlocking));
     FWA_CUDA_TRY(cudaMalloc(&stream->workspace, FWA_CUDA_WORKSPACE_BYTES));
     FWA_CUDA_TRY(cudaDeviceGetAttribute(&stream->multiprocessors, cudaDevAttrMultiProcessorCount, backend->device));
+    FWA_CUDA_TRY(
+        cudaDeviceGetAttribute(&stream->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, backend->device));
+    stream->products = resources_of(backend)->products;
     return FWA_OK;
 }
 
@@ -140,7 +164,24 @@ fwa_status memory(fwa_backend *backend, size_t *used, size_t *total) {
 void destroy(fwa_backend *backend) {
     if (!backend) return;
     stream_destroy(backend, backend->stream);
+    resources *owned = resources_of(backend);
+    if (owned && cudaSetDevice(backend->device) == cudaSuccess) {
+        fwa_cuda_products_destroy(owned->products);
+        fwa_cuda_staging_destroy(owned->staging);
+    }
+    free(owned);
     free(backend);
+}
+
+fwa_status open(fwa_backend *backend) {
+    FWA_TRY(use(backend));
+    resources *owned = static_cast<resources *>(calloc(1, sizeof(resources)));
+    FWA_CHECK(owned, FWA_MEMORY, "cannot allocate a backend");
+    backend->impl = owned;
+    FWA_TRY(fwa_cuda_products_create(&owned->products));
+    FWA_TRY(fwa_cuda_staging_create(&owned->staging));
+    FWA_TRY(stream_create(backend, &backend->stream));
+    return FWA_OK;
 }
 
 fwa_status check_device(int device) {
@@ -218,7 +259,7 @@ fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int d
         .memory = memory,
         .destroy = destroy,
     };
-    fwa_status status = stream_create(backend, &backend->stream);
+    const fwa_status status = open(backend);
     if (status != FWA_OK) {
         destroy(backend);
         return fwa_error_pass(status, __FILE__, __LINE__, __func__);

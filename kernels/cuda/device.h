@@ -15,10 +15,15 @@ extern "C" {
 // order, never holding anything from one operator to the next.
 #define FWA_CUDA_WORKSPACE_BYTES ((size_t)32 << 20)
 
+struct fwa_cuda_products;
+struct fwa_cuda_staging;
+
 struct fwa_stream {
     cudaStream_t handle;
     void *workspace; // FWA_CUDA_WORKSPACE_BYTES of device memory
     int multiprocessors;
+    int shared_bytes;                   // the most shared memory that a block may ask for
+    struct fwa_cuda_products *products; // of the backend (products.h)
 };
 
 // FWA_OK for cudaSuccess; otherwise raises FWA_MEMORY, FWA_UNSUPPORTED (no code for this GPU) or FWA_BACKEND.

@@ -12,12 +12,7 @@
 // every blockDim-th pack of 16 bytes (single elements where rows are not aligned or D is no multiple of the pack). In
 // the backward pass a thread keeps the dw sums of its own columns in shared memory (in the partial sums themselves for
 // wide rows), so no two threads meet; a second kernel adds the partial sums.
-#include <climits>
-
-#include "core/shape.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/numeric.cuh"
-#include "kernels/cuda/ops_cuda.h"
+#include "kernels/cuda/launch.cuh"
 
 namespace {
 
@@ -25,20 +20,6 @@ using namespace fwa;
 
 constexpr int64_t shared_columns = 8192; // dw sums of a row that fit the shared memory of a block
 constexpr int blocks_per_multiprocessor = 8;
-constexpr int reduce_columns = 32, reduce_lanes = 16;
-
-// A view of [R,D] whose rows stand `stride` elements apart.
-template <typename T> struct rows {
-    T *data;
-    int64_t stride;
-    __device__ T *row(int64_t r) const {
-        return data + r * stride;
-    }
-};
-
-template <typename T> rows<T> rows_of(fwa_tensor t) {
-    return {static_cast<T *>(t.data), t.stride[0]};
-}
 
 template <typename T, int N>
 __global__ void __launch_bounds__(256)
@@ -117,23 +98,6 @@ __global__ void __launch_bounds__(256)
     for (int64_t d = first; d < D; d += step) store(out + d, load<N>(sums + d));
 }
 
-// dw[d] += sum_g partial[g,d]. A block holds 32 columns; lane j adds rows j, j + 16, ...; then lanes in order.
-__global__ void __launch_bounds__(reduce_columns *reduce_lanes)
-    reduce_rows_kernel(float *dw, const float *partial, int64_t rows, int64_t D) {
-    __shared__ float lanes[reduce_lanes][reduce_columns];
-    const int64_t d = static_cast<int64_t>(blockIdx.x) * reduce_columns + threadIdx.x;
-    float sum = 0.0f;
-    if (d < D) {
-        for (int64_t g = threadIdx.y; g < rows; g += reduce_lanes) sum += partial[g * D + d];
-    }
-    lanes[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y > 0 || d >= D) return;
-    float total = 0.0f;
-    for (int j = 0; j < reduce_lanes; j++) total += lanes[j][threadIdx.x];
-    dw[d] += total;
-}
-
 // Whole warps, as many as the packs of a row keep busy, 256 at most.
 int threads_for(int64_t D, int size) {
     const int64_t packs = fwa_ceil_div(D, size);
@@ -161,14 +125,8 @@ fwa_status forward(fwa_stream *stream, fwa_tensor y, fwa_tensor rstd, fwa_tensor
     kernel<<<blocks, threads_for(D, packed ? N : 1), 0, stream->handle>>>(
         rows_of<T>(y), static_cast<float *>(rstd.data), rows_of<const T>(x), static_cast<const float *>(w.data), R, D,
         static_cast<float>(eps));
-    FWA_CUDA_TRY(cudaGetLastError());
+    FWA_CUDA_LAUNCHED();
     return FWA_OK;
-}
-
-// Rows of partial sums: enough to fill the GPU, no more than rows of x or the workspace holds.
-int64_t partial_rows(const fwa_stream *stream, int64_t R, int64_t D) {
-    const auto fit = static_cast<int64_t>(FWA_CUDA_WORKSPACE_BYTES / sizeof(float)) / D;
-    return fwa_min(fwa_min(R, fit), static_cast<int64_t>(stream->multiprocessors) * blocks_per_multiprocessor);
 }
 
 template <typename T>
@@ -182,7 +140,8 @@ fwa_status backward(fwa_stream *stream, fwa_tensor dx, fwa_tensor dw, fwa_tensor
     FWA_TRY(fwa_tensor_expect(dw, "dw", FWA_F32, 1, D));
     FWA_TRY(fwa_tensor_expect(w, "w", FWA_F32, 1, D));
     FWA_TRY(fwa_tensor_expect(rstd, "rstd", FWA_F32, 1, R));
-    const int64_t partials = partial_rows(stream, R, D);
+    const int64_t fill = static_cast<int64_t>(stream->multiprocessors) * blocks_per_multiprocessor;
+    const int64_t partials = partial_rows(fwa_min(R, fill), D);
     FWA_CHECK(partials >= 1, FWA_UNSUPPORTED, "D = %lld; rmsnorm_backward on CUDA takes at most %zu columns",
               static_cast<long long>(D), FWA_CUDA_WORKSPACE_BYTES / sizeof(float));
     constexpr int N = pack_size<T>;
@@ -193,36 +152,17 @@ fwa_status backward(fwa_stream *stream, fwa_tensor dx, fwa_tensor dw, fwa_tensor
     kernel<<<static_cast<unsigned>(partials), threads_for(D, packed ? N : 1), shared, stream->handle>>>(
         rows_of<T>(dx), partial, rows_of<const T>(dy), rows_of<const T>(x), static_cast<const float *>(w.data),
         static_cast<const float *>(rstd.data), R, D, accumulate);
-    FWA_CUDA_TRY(cudaGetLastError());
-    const auto blocks = static_cast<unsigned>(fwa_ceil_div(D, reduce_columns));
-    reduce_rows_kernel<<<blocks, dim3(reduce_columns, reduce_lanes), 0, stream->handle>>>(static_cast<float *>(dw.data),
-                                                                                          partial, partials, D);
-    FWA_CUDA_TRY(cudaGetLastError());
+    FWA_CUDA_LAUNCHED();
+    FWA_TRY(reduce_rows(stream, data_of<float>(dw), partial, partials, D));
     return FWA_OK;
 }
 
 } // namespace
 
-extern "C" {
-
-fwa_status fwa_rmsnorm_forward_cuda_f32(fwa_stream *stream, fwa_tensor y, fwa_tensor rstd, fwa_tensor x, fwa_tensor w,
-                                        double eps) {
-    return forward<float>(stream, y, rstd, x, w, eps);
-}
-
-fwa_status fwa_rmsnorm_forward_cuda_bf16(fwa_stream *stream, fwa_tensor y, fwa_tensor rstd, fwa_tensor x, fwa_tensor w,
-                                         double eps) {
-    return forward<__nv_bfloat16>(stream, y, rstd, x, w, eps);
-}
-
-fwa_status fwa_rmsnorm_backward_cuda_f32(fwa_stream *stream, fwa_tensor dx, fwa_tensor dw, fwa_tensor dy, fwa_tensor x,
-                                         fwa_tensor w, fwa_tensor rstd, bool accumulate) {
-    return backward<float>(stream, dx, dw, dy, x, w, rstd, accumulate);
-}
-
-fwa_status fwa_rmsnorm_backward_cuda_bf16(fwa_stream *stream, fwa_tensor dx, fwa_tensor dw, fwa_tensor dy, fwa_tensor x,
-                                          fwa_tensor w, fwa_tensor rstd, bool accumulate) {
-    return backward<__nv_bfloat16>(stream, dx, dw, dy, x, w, rstd, accumulate);
-}
-
-} // extern "C"
+FWA_CUDA_ENTRIES(rmsnorm_forward, forward,
+                 (fwa_stream * stream, fwa_tensor y, fwa_tensor rstd, fwa_tensor x, fwa_tensor w, double eps),
+                 (stream, y, rstd, x, w, eps))
+FWA_CUDA_ENTRIES(rmsnorm_backward, backward,
+                 (fwa_stream * stream, fwa_tensor dx, fwa_tensor dw, fwa_tensor dy, fwa_tensor x, fwa_tensor w,
+                  fwa_tensor rstd, bool accumulate),
+                 (stream, dx, dw, dy, x, w, rstd, accumulate))
