@@ -79,11 +79,12 @@ struct mixer_task {
     float *dw, *dgamma;      // [B,H,slices,T], or [B,H,T,Vp] with columns
     double *denergy, *pulls; // [B,H,T]; [B,Hq,T] its sum over value heads, divided by B_t
 
-    float *states; // steps, saved: S before every piece
-    float *ring;   // steps, backward: S before every part of a piece and every step of a part
-    float *kept;   // steps, backward: residuals of a part
-    float *lse;    // attention, saved: [B,H,T] log of the sum of exponentials
-    float *sums;   // attention, backward: [B,H,T] d_o . o
+    float *states;   // steps, saved: S before every piece
+    float *ring;     // steps, backward: S before every part of a piece
+    float *ring_far; // steps, backward: S before every step of a part, where shared memory is too small for it
+    float *kept;     // steps, backward: residuals of a part, where a step has too many for shared memory
+    float *lse;      // attention, saved: [B,H,T] log of the sum of exponentials
+    float *sums;     // attention, backward: [B,H,T] d_o . o
 
     __device__ const float *x_row(int64_t b, int64_t h, int64_t j) const {
         return xs + ((b * Hq + h / group) * rows + j) * Kp;
