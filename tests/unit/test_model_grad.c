@@ -70,9 +70,22 @@ static void test_every_rule_and_setting(void **state) {
         for (int i = 0, count = model_variants(fwa_rule_at(r), variants); i < count; i++) check_variant(&variants[i]);
 }
 
+// Rules whose layers differ most from the others', with and without MLPs.
+static void test_state_space_blocks_beside_every_rule(void **state) {
+    (void)state;
+    const fwa_rule *space = fwa_rule_find("mamba2");
+    for (int r = 0; r < fwa_rule_count(); r++) {
+        model_variant variant = {.spec = model_spec_pair(fwa_rule_at(r), space)};
+        snprintf(variant.name, sizeof variant.name, "mamba2 between");
+        variant.spec.F = r % 2 ? 0 : variant.spec.F;
+        check_variant(&variant);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_every_rule_and_setting, check_release),
+        cmocka_unit_test_teardown(test_state_space_blocks_beside_every_rule, check_release),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
