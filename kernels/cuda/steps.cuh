@@ -67,18 +67,21 @@ template <typename C> struct block_memory {
     float kept[C::PART][kept_pairs][slice_columns];
 };
 
+// Each lane hands the half of its `2 half` values that it is not to sum to the lane beside it. By recursion: registers
+// need constant indices.
+template <int half, int R> __device__ inline void fold_lanes(float (&x)[R]) {
+    const bool upper = threadIdx.x & half;
+#pragma unroll
+    for (int i = 0; i < half; i++) {
+        const float sent = upper ? x[i] : x[i + half], kept = upper ? x[i + half] : x[i];
+        x[i] = kept + __shfl_xor_sync(0xffffffffu, sent, half);
+    }
+    if constexpr (half > 1) fold_lanes<half / 2>(x);
+}
+
 // Sum of x[i] over the lanes of a warp; lane l gets that of i = l % R.
 template <int R> __device__ inline float lane_sums(float (&x)[R]) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-    for (int half = R / 2; half >= 1; half /= 2) {
-        const bool upper = lane & half;
-#pragma unroll
-        for (int i = 0; i < half; i++) {
-            const float sent = upper ? x[i] : x[i + half], kept = upper ? x[i + half] : x[i];
-            x[i] = kept + __shfl_xor_sync(0xffffffffu, sent, half);
-        }
-    }
+    fold_lanes<R / 2>(x);
 #pragma unroll
     for (int offset = R; offset < 32; offset *= 2) x[0] += __shfl_xor_sync(0xffffffffu, x[0], offset);
     return x[0];
