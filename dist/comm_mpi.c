@@ -64,6 +64,13 @@ static fwa_status mpi_all_reduce(fwa_comm *comm, fwa_stream *stream, void *buffe
     return FWA_OK;
 }
 
+static fwa_status post_broadcast(fwa_mpi_group *group, void *buffer, int bytes, int root) {
+    MPI_Request *request;
+    FWA_TRY(fwa_mpi_batch_add(&group->batch, -1, -1, &request));
+    FWA_MPI_TRY(MPI_Ibcast(buffer, bytes, MPI_BYTE, root, group->mpi, request));
+    return FWA_OK;
+}
+
 static fwa_status mpi_broadcast(fwa_comm *comm, fwa_stream *stream, void *buffer, int64_t count, fwa_dtype dtype,
                                 int root) {
     (void)stream;
@@ -73,10 +80,21 @@ static fwa_status mpi_broadcast(fwa_comm *comm, fwa_stream *stream, void *buffer
     int64_t bytes = count * (int64_t)fwa_dtype_size(dtype);
     for (int64_t start = 0; start < bytes; start += BROADCAST_BYTES) {
         int n = (int)fwa_min(BROADCAST_BYTES, bytes - start);
-        MPI_Request *request;
-        FWA_TRY(fwa_mpi_batch_add(&group->batch, -1, -1, &request));
-        FWA_MPI_TRY(MPI_Ibcast((char *)buffer + start, n, MPI_BYTE, root, group->mpi, request));
+        FWA_TRY(fwa_mpi_fail(group, post_broadcast(group, (char *)buffer + start, n, root)));
         FWA_TRY(fwa_mpi_wait(group, &group->batch, NULL, "broadcast", bytes));
+    }
+    return FWA_OK;
+}
+
+static fwa_status post_gather(fwa_mpi_group *group, const void *from, void *to, int64_t bytes) {
+    int rank = group->comm.rank, size = group->comm.size;
+    for (int i = 1; i < size; i++) {
+        int peer = (rank - i + size) % size;
+        char *slot = (char *)to + peer * bytes;
+        FWA_TRY(fwa_mpi_batch_receive(&group->batch, group->mpi, slot, bytes, peer, FWA_MPI_TAG_GATHER));
+    }
+    for (int i = 1; i < size; i++) {
+        FWA_TRY(fwa_mpi_batch_send(&group->batch, group->mpi, from, bytes, (rank + i) % size, FWA_MPI_TAG_GATHER));
     }
     return FWA_OK;
 }
@@ -86,26 +104,18 @@ static fwa_status mpi_all_gather(fwa_comm *comm, fwa_stream *stream, const void 
     (void)stream;
     fwa_mpi_group *group = group_of(comm);
     FWA_TRY(check_call(group, count, dtype));
-    int rank = comm->rank, size = comm->size;
     int64_t bytes = count * (int64_t)fwa_dtype_size(dtype);
-    for (int i = 1; i < size; i++) {
-        int peer = (rank - i + size) % size;
-        char *slot = (char *)to + peer * bytes;
-        FWA_TRY(fwa_mpi_batch_receive(&group->batch, group->mpi, slot, bytes, peer, FWA_MPI_TAG_GATHER));
-    }
-    for (int i = 1; i < size; i++) {
-        FWA_TRY(fwa_mpi_batch_send(&group->batch, group->mpi, from, bytes, (rank + i) % size, FWA_MPI_TAG_GATHER));
-    }
-    if (bytes > 0) memmove((char *)to + rank * bytes, from, (size_t)bytes);
-    FWA_TRY(fwa_mpi_wait(group, &group->batch, NULL, "all_gather", bytes * size));
+    FWA_TRY(fwa_mpi_fail(group, post_gather(group, from, to, bytes)));
+    if (bytes > 0) memmove((char *)to + comm->rank * bytes, from, (size_t)bytes);
+    FWA_TRY(fwa_mpi_wait(group, &group->batch, NULL, "all_gather", bytes * comm->size));
     return FWA_OK;
 }
 
-// Elements [start, start + n) of this rank's result.
-static fwa_status scatter_piece(fwa_mpi_group *group, const char *from, char *to, int64_t count, fwa_dtype dtype,
-                                int64_t start, int64_t n) {
+// What the others have for elements [start, start + n) of this rank's result, and this rank for theirs.
+static fwa_status post_scatter(fwa_mpi_group *group, const char *from, int64_t count, int64_t element, int64_t start,
+                               int64_t n) {
     int rank = group->comm.rank, size = group->comm.size;
-    int64_t element = (int64_t)fwa_dtype_size(dtype), bytes = n * element;
+    int64_t bytes = n * element;
     FWA_TRY(fwa_mpi_workspace_reserve(&group->work, (size_t)(bytes * (size - 1))));
     for (int peer = 0, slot = 0; peer < size; peer++) {
         char *theirs = peer == rank ? NULL : (char *)group->work.data + slot++ * bytes;
@@ -118,6 +128,14 @@ static fwa_status scatter_piece(fwa_mpi_group *group, const char *from, char *to
         const char *piece = from + (peer * count + start) * element;
         FWA_TRY(fwa_mpi_batch_send(&group->batch, group->mpi, piece, bytes, peer, FWA_MPI_TAG_SCATTER));
     }
+    return FWA_OK;
+}
+
+static fwa_status scatter_piece(fwa_mpi_group *group, const char *from, char *to, int64_t count, fwa_dtype dtype,
+                                int64_t start, int64_t n) {
+    int size = group->comm.size;
+    int64_t element = (int64_t)fwa_dtype_size(dtype);
+    FWA_TRY(fwa_mpi_fail(group, post_scatter(group, from, count, element, start, n)));
     FWA_TRY(fwa_mpi_wait(group, &group->batch, NULL, "reduce_scatter", count * element * size));
     fwa_accumulate(dtype, FWA_REDUCE_SUM, to + start * element, group->sources, size, n);
     return FWA_OK;
@@ -135,31 +153,39 @@ static fwa_status mpi_reduce_scatter(fwa_comm *comm, fwa_stream *stream, const v
     return FWA_OK;
 }
 
+// Sizes of 0: nothing on that side.
+static fwa_status post_exchange(fwa_mpi_group *group, const void *send, int64_t send_bytes, int to, void *recv,
+                                int64_t recv_bytes, int from) {
+    FWA_TRY(fwa_mpi_batch_receive(&group->batch, group->mpi, recv, recv_bytes, from, FWA_MPI_TAG_EXCHANGE));
+    FWA_TRY(fwa_mpi_batch_send(&group->batch, group->mpi, send, send_bytes, to, FWA_MPI_TAG_EXCHANGE));
+    return FWA_OK;
+}
+
 static fwa_status mpi_exchange(fwa_comm *comm, fwa_stream *stream, const void *send, int64_t send_bytes, int to,
                                void *recv, int64_t recv_bytes, int from) {
     (void)stream;
     fwa_mpi_group *group = group_of(comm);
     FWA_TRY(check_call(group, fwa_min(send_bytes, recv_bytes), FWA_U8));
-    bool receives = recv && recv_bytes > 0, sends = send && send_bytes > 0;
-    if (receives) FWA_TRY(check_rank(group, from));
-    if (sends) FWA_TRY(check_rank(group, to));
-    if (receives) {
-        FWA_TRY(fwa_mpi_batch_receive(&group->batch, group->mpi, recv, recv_bytes, from, FWA_MPI_TAG_EXCHANGE));
-    }
-    if (sends) {
-        FWA_TRY(fwa_mpi_batch_send(&group->batch, group->mpi, send, send_bytes, to, FWA_MPI_TAG_EXCHANGE));
-    }
-    FWA_TRY(
-        fwa_mpi_wait(group, &group->batch, NULL, "exchange", (sends ? send_bytes : 0) + (receives ? recv_bytes : 0)));
+    if (!recv) recv_bytes = 0;
+    if (!send) send_bytes = 0;
+    if (recv_bytes > 0) FWA_TRY(check_rank(group, from));
+    if (send_bytes > 0) FWA_TRY(check_rank(group, to));
+    FWA_TRY(fwa_mpi_fail(group, post_exchange(group, send, send_bytes, to, recv, recv_bytes, from)));
+    FWA_TRY(fwa_mpi_wait(group, &group->batch, NULL, "exchange", send_bytes + recv_bytes));
+    return FWA_OK;
+}
+
+static fwa_status post_barrier(fwa_mpi_group *group) {
+    MPI_Request *request;
+    FWA_TRY(fwa_mpi_batch_add(&group->batch, -1, -1, &request));
+    FWA_MPI_TRY(MPI_Ibarrier(group->mpi, request));
     return FWA_OK;
 }
 
 static fwa_status mpi_barrier(fwa_comm *comm) {
     fwa_mpi_group *group = group_of(comm);
     FWA_TRY(fwa_mpi_ready(group));
-    MPI_Request *request;
-    FWA_TRY(fwa_mpi_batch_add(&group->batch, -1, -1, &request));
-    FWA_MPI_TRY(MPI_Ibarrier(group->mpi, request));
+    FWA_TRY(fwa_mpi_fail(group, post_barrier(group)));
     FWA_TRY(fwa_mpi_wait(group, &group->batch, NULL, "barrier", 0));
     return FWA_OK;
 }
@@ -185,10 +211,15 @@ static void mpi_destroy(fwa_comm *comm) {
     free(group);
 }
 
-static fwa_status duplicate(fwa_mpi_group *group, MPI_Comm from) {
+static fwa_status post_duplicate(fwa_mpi_group *group, MPI_Comm from) {
     MPI_Request *request;
     FWA_TRY(fwa_mpi_batch_add(&group->batch, -1, -1, &request));
     FWA_MPI_TRY(MPI_Comm_idup(from, &group->mpi, request));
+    return FWA_OK;
+}
+
+static fwa_status duplicate(fwa_mpi_group *group, MPI_Comm from) {
+    FWA_TRY(fwa_mpi_fail(group, post_duplicate(group, from)));
     FWA_TRY(fwa_mpi_wait(group, &group->batch, NULL, "set-up", 0));
     FWA_MPI_TRY(MPI_Comm_set_errhandler(group->mpi, MPI_ERRORS_RETURN));
     return FWA_OK;

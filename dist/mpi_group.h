@@ -48,7 +48,7 @@ typedef struct fwa_mpi_lane {
 typedef struct fwa_mpi_group {
     fwa_comm comm;
     MPI_Comm mpi;
-    int64_t timeout_ns; // <= 0: none; read and written atomically, as the watchdog's thread may set it
+    int64_t timeout_ns; // <= 0: none; read and written atomically: any thread may set it
     fwa_status broken;  // an operation failed half-way: the group cannot be used any more
     int64_t slices;     // given out so far
     fwa_mpi_lane lanes[FWA_MPI_LANES];
@@ -70,8 +70,11 @@ void fwa_mpi_reduce_release(fwa_mpi_group *group, fwa_mpi_request *request);
 // Not collective. Moves every started reduction on as far as it goes without waiting.
 FWA_MUST_CHECK fwa_status fwa_mpi_reduce_progress(fwa_mpi_group *group);
 
-// mpi_wait.c. Collective. FWA_COMM or FWA_TIMEOUT if the group is broken.
+// mpi_wait.c; waiting is Collective. FWA_COMM, FWA_TIMEOUT or FWA_MEMORY if the group is broken.
 FWA_MUST_CHECK fwa_status fwa_mpi_ready(const fwa_mpi_group *group);
+// Not collective. Passes `status` on; from a failed one on the group is broken, as transfers may be under way whose
+// buffers nobody minds any more. For every step that starts or moves transfers.
+FWA_MUST_CHECK fwa_status fwa_mpi_fail(fwa_mpi_group *group, fwa_status status);
 // Until the transfers of `batch` and the reduction `request` (each may be NULL) have finished; FWA_TIMEOUT names `name`
 // and `bytes`.
 FWA_MUST_CHECK fwa_status fwa_mpi_wait(fwa_mpi_group *group, fwa_mpi_batch *batch, const fwa_mpi_request *request,

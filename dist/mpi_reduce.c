@@ -127,10 +127,8 @@ static fwa_status lanes_progress(fwa_mpi_group *group) {
 }
 
 fwa_status fwa_mpi_reduce_progress(fwa_mpi_group *group) {
-    fwa_status status = lanes_progress(group);
-    if (status == FWA_OK) return FWA_OK;
-    group->broken = status;
-    return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    FWA_TRY(fwa_mpi_fail(group, lanes_progress(group)));
+    return FWA_OK;
 }
 
 fwa_status fwa_mpi_reduce_start(fwa_mpi_group *group, void *buffer, int64_t count, fwa_dtype dtype, fwa_reduce op,

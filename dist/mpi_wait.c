@@ -22,6 +22,11 @@ fwa_status fwa_mpi_ready(const fwa_mpi_group *group) {
     return FWA_OK;
 }
 
+fwa_status fwa_mpi_fail(fwa_mpi_group *group, fwa_status status) {
+    if (status != FWA_OK) group->broken = status;
+    return status;
+}
+
 // " from rank 1 3" into `text`, as far as the transfers tell.
 static void list_late(const fwa_mpi_group *group, const fwa_mpi_batch *batch, char *text, size_t size) {
     bool *late = calloc((size_t)group->comm.size, sizeof *late);
@@ -73,8 +78,6 @@ static fwa_status wait_loop(fwa_mpi_group *group, fwa_mpi_batch *batch, const fw
 
 fwa_status fwa_mpi_wait(fwa_mpi_group *group, fwa_mpi_batch *batch, const fwa_mpi_request *request, const char *name,
                         int64_t bytes) {
-    fwa_status status = wait_loop(group, batch, request, name, bytes);
-    if (status == FWA_OK) return FWA_OK;
-    group->broken = status;
-    return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    FWA_TRY(fwa_mpi_fail(group, wait_loop(group, batch, request, name, bytes)));
+    return FWA_OK;
 }

@@ -8,18 +8,21 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/cores.h"
 #include "core/log.h"
+#include "core/shape.h"
 #include "dist/comms.h"
 #include "dist/launcher.h"
 #include "dist/mpi_batch.h"
 
 enum { MESSAGE_BYTES = 8192 + 128, ABORT_SECONDS = 5 };
+#define START_TIMEOUT_S 600.0
 
 // What fwa_world * points to: the public part first.
 typedef struct world_state {
     fwa_world world;
     bool owns_mpi;    // MPI was started here, so it ends here
-    double timeout_s; // for communicators made later; < 0: never set
+    double timeout_s; // of all communicators, also those made later; 0: none
 } world_state;
 
 static world_state *state_of(fwa_world *world) {
@@ -48,13 +51,30 @@ static fwa_status start_mpi(world_state *state, int *argc, char ***argv) {
     return FWA_OK;
 }
 
+// Divides the cores of this rank by the number of ranks that may run on one of them: right for ranks that are bound,
+// for unbound ones, and inside containers.
+static fwa_status share_cores(fwa_world *world, MPI_Comm node) {
+    fwa_cores mine;
+    fwa_cores_usable(&mine);
+    fwa_cores *all = calloc((size_t)world->node_size, sizeof *all);
+    FWA_CHECK(all, FWA_MEMORY, "no memory for the cores of %d ranks", world->node_size);
+    fwa_status status =
+        fwa_mpi_status(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, node), "MPI_Allgather");
+    int ranks = 0;
+    for (int r = 0; r < world->node_size; r++) ranks += fwa_cores_overlap(&mine, &all[r]);
+    free(all);
+    if (ranks > 0) world->cores = (int)fwa_max(1, fwa_cores_count(&mine) / ranks);
+    return status;
+}
+
 static fwa_status find_node(fwa_world *world) {
     MPI_Comm node;
     FWA_MPI_TRY(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world->rank, MPI_INFO_NULL, &node));
     FWA_MPI_TRY(MPI_Comm_rank(node, &world->node_rank));
     FWA_MPI_TRY(MPI_Comm_size(node, &world->node_size));
+    fwa_status status = share_cores(world, node);
     FWA_MPI_TRY(MPI_Comm_free(&node));
-    return FWA_OK;
+    return status;
 }
 
 static fwa_status set_up(world_state *state, int *argc, char ***argv) {
@@ -74,6 +94,7 @@ static fwa_status set_up(world_state *state, int *argc, char ***argv) {
         FWA_TRY(fwa_comm_self_create(&world->all));
     }
     FWA_TRY(fwa_comm_self_create(&world->sp));
+    world->all->set_timeout(world->all, state->timeout_s);
     world->dp = world->all;
     world->dp_rank = world->rank;
     world->dp_size = world->size;
@@ -84,8 +105,11 @@ fwa_status fwa_world_create(fwa_world **out, int *argc, char ***argv) {
     *out = NULL;
     world_state *state = calloc(1, sizeof *state);
     FWA_CHECK(state, FWA_MEMORY, "no memory for the world (%zu bytes)", sizeof *state);
-    state->timeout_s = -1;
+    state->timeout_s = START_TIMEOUT_S;
     fwa_world *world = &state->world;
+    fwa_cores usable;
+    fwa_cores_usable(&usable);
+    world->cores = fwa_cores_count(&usable);
     world->size = world->node_size = world->dp_size = world->sp_size = 1;
     gethostname(world->host, sizeof world->host - 1);
     fwa_status status = set_up(state, argc, argv);
@@ -116,8 +140,7 @@ static fwa_status make_group(fwa_world *world, int color, int size, fwa_comm **o
     fwa_status status = fwa_comm_mpi_create(out, &part);
     if (status != FWA_OK) return fwa_error_pass(status, __FILE__, __LINE__, __func__);
     FWA_MPI_TRY(MPI_Comm_free(&part));
-    double timeout = state_of(world)->timeout_s;
-    if (timeout >= 0) (*out)->set_timeout(*out, timeout);
+    (*out)->set_timeout(*out, state_of(world)->timeout_s);
     return FWA_OK;
 }
 
@@ -218,6 +241,15 @@ fwa_status fwa_world_agree(fwa_world *world, fwa_status mine) {
     if (mine == FWA_OK) return fwa_error_pass(status, __FILE__, __LINE__, __func__);
     // The others could not be told: the own failure stays the news.
     FWA_FAIL(mine, "%s (the other ranks were not told: %s)", own, fwa_status_name(status));
+}
+
+fwa_status fwa_world_agree_late(fwa_world *world, fwa_status mine) {
+    if (world->size == 1) return mine;
+    double limit = state_of(world)->timeout_s;
+    fwa_world_set_timeout(world, 0.0);
+    fwa_status status = fwa_world_agree(world, mine);
+    fwa_world_set_timeout(world, limit);
+    return status;
 }
 
 void fwa_world_set_timeout(fwa_world *world, double seconds) {

@@ -14,6 +14,7 @@ extern "C" {
 typedef struct fwa_world {
     int rank, size;           // of the job
     int node_rank, node_size; // among the ranks of this host
+    int cores; // this rank's share of the cores it may run on, which other ranks of this host may use too; at least 1
     char host[64];
     bool mpi;                               // MPI is running
     int dp_rank, dp_size, sp_rank, sp_size; // after fwa_world_split; before it dp is the world and sp is 1
@@ -38,8 +39,12 @@ void fwa_world_abort(fwa_world *world, int code) __attribute__((noreturn));
 // publish. A rank that does not come: FWA_TIMEOUT, or the rank's own status if that was an error.
 FWA_MUST_CHECK fwa_status fwa_world_agree(fwa_world *world, fwa_status mine);
 
-// Not collective, and called by the watchdog thread too. Time-out in seconds for everything the world's communicators
-// do from now on (<= 0: none); the first step gets a longer one. Not during fwa_world_split.
+// Collective. The same after work that ranks do for very different times, such as rank 0 alone: those that come first
+// wait without a time-out.
+FWA_MUST_CHECK fwa_status fwa_world_agree_late(fwa_world *world, fwa_status mine);
+
+// Not collective. Time-out in seconds for everything the world's communicators do from now on (<= 0: none); 600 until
+// then. Not during fwa_world_split.
 void fwa_world_set_timeout(fwa_world *world, double seconds);
 
 #ifdef __cplusplus

@@ -4,13 +4,13 @@
 
 #include <errno.h>
 #include <omp.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/arena.h"
+#include "core/cores.h"
 #include "core/shape.h"
 
 struct fwa_stream {
@@ -125,17 +125,10 @@ static void cpu_destroy(fwa_backend *backend) {
     free(backend);
 }
 
-// Cores that this process may run on.
 static int usable_cores(void) {
-    for (int cpus = 1024; cpus <= 1 << 16; cpus *= 2) {
-        cpu_set_t *set = CPU_ALLOC(cpus);
-        if (!set) break;
-        size_t bytes = CPU_ALLOC_SIZE(cpus);
-        int count = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
-        CPU_FREE(set);
-        if (count > 0) return count;
-    }
-    return 1;
+    fwa_cores cores;
+    fwa_cores_usable(&cores);
+    return fwa_cores_count(&cores);
 }
 
 static const fwa_backend cpu_template = {
@@ -158,14 +151,15 @@ static const fwa_backend cpu_template = {
     .destroy = cpu_destroy,
 };
 
-fwa_status fwa_backend_cpu_create(fwa_backend **out, fwa_dtype precision, int threads) {
+fwa_status fwa_backend_cpu_create(fwa_backend **out, fwa_dtype precision, int threads, bool plan_only) {
     fwa_status status = FWA_OK;
     fwa_backend *backend = malloc(sizeof *backend);
     FWA_CHECK(backend, FWA_MEMORY, "cannot allocate a backend");
     *backend = cpu_template;
     backend->compute = backend->master = precision;
+    backend->plan_only = plan_only;
     backend->threads = threads > 0 ? threads : usable_cores();
-    omp_set_num_threads(backend->threads);
+    if (!plan_only) omp_set_num_threads(backend->threads);
     FWA_TRY_GOTO(cpu_stream_create(backend, &backend->stream), failed);
     *out = backend;
     return FWA_OK;

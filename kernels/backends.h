@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 // Create a backend without `ops`, which the registry fills in. Arguments were checked there. Caller: out->destroy(out).
-FWA_MUST_CHECK fwa_status fwa_backend_cpu_create(fwa_backend **out, fwa_dtype precision, int threads);
+FWA_MUST_CHECK fwa_status fwa_backend_cpu_create(fwa_backend **out, fwa_dtype precision, int threads, bool plan_only);
 FWA_MUST_CHECK fwa_status fwa_backend_cpu_describe(char *text, size_t size);
 
 // In cuda/backend.cu: exist in builds with CUDA only. The count is FWA_UNSUPPORTED with the reason where CUDA cannot be

@@ -207,12 +207,12 @@ static fwa_status create_cuda(fwa_backend **out, fwa_dtype precision, int device
     return FWA_OK;
 }
 
-static fwa_status create_cpu(fwa_backend **out, fwa_dtype precision, int device, int threads) {
+static fwa_status create_cpu(fwa_backend **out, fwa_dtype precision, int device, int threads, bool plan_only) {
     FWA_CHECK(precision == FWA_F64 || precision == FWA_F32, FWA_UNSUPPORTED,
               "the cpu backend computes in f32 or f64, not %s (train.precision: f32)", fwa_dtype_name(precision));
     FWA_CHECK(device == 0, FWA_UNSUPPORTED, "CPU device %d; there is only device 0", device);
     FWA_CHECK(threads >= 0, FWA_CONFIG, "%d threads; expected 1 or more, or 0 for all cores of this process", threads);
-    FWA_TRY(fwa_backend_cpu_create(out, precision, threads));
+    FWA_TRY(fwa_backend_cpu_create(out, precision, threads, plan_only));
     (*out)->ops = precision == FWA_F64 ? &fwa_ops_cpu_f64 : &fwa_ops_cpu_f32;
     return FWA_OK;
 }
@@ -220,13 +220,12 @@ static fwa_status create_cpu(fwa_backend **out, fwa_dtype precision, int device,
 fwa_status fwa_backend_create(fwa_backend **out, fwa_backend_kind kind, fwa_dtype precision, int device, int threads) {
     *out = NULL;
     if (kind == FWA_BACKEND_CUDA) return create_cuda(out, precision, device);
-    return create_cpu(out, precision, device, threads);
+    return create_cpu(out, precision, device, threads, false);
 }
 
-fwa_status fwa_backend_create_plan(fwa_backend **out, fwa_dtype precision) {
-    FWA_TRY(create_cpu(out, precision == FWA_F64 ? FWA_F64 : FWA_F32, 0, 1));
+fwa_status fwa_backend_create_plan(fwa_backend **out, fwa_dtype precision, int threads) {
+    FWA_TRY(create_cpu(out, precision == FWA_F64 ? FWA_F64 : FWA_F32, 0, threads, true));
     (*out)->compute = precision;
-    (*out)->plan_only = true;
     return FWA_OK;
 }
 

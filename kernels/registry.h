@@ -22,8 +22,8 @@ FWA_MUST_CHECK fwa_status fwa_mixer_find(const fwa_backend *backend, const fwa_r
 FWA_MUST_CHECK fwa_status fwa_backend_create(fwa_backend **out, fwa_backend_kind kind, fwa_dtype precision, int device,
                                              int threads);
 // A backend to plan memory with, for any precision, on any machine: nothing can run on it. The rules' saved and scratch
-// bytes are those of the CPU kernels (of f32 for bf16). Caller: out->destroy(out).
-FWA_MUST_CHECK fwa_status fwa_backend_create_plan(fwa_backend **out, fwa_dtype precision);
+// bytes are those of the CPU kernels (of f32 for bf16) with `threads` threads. Caller: out->destroy(out).
+FWA_MUST_CHECK fwa_status fwa_backend_create_plan(fwa_backend **out, fwa_dtype precision, int threads);
 bool fwa_backend_built(fwa_backend_kind kind);
 const char *fwa_backend_kind_name(fwa_backend_kind kind); // "cpu", "cuda"
 int fwa_backend_device_count(fwa_backend_kind kind);      // visible devices; CPU: 1

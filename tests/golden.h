@@ -117,7 +117,7 @@ static inline double golden_error(hid_t file, mixer_case *c, const char **name, 
         if (!fwa_tensor_present(got)) fail_msg("%s: no tensor for %s", c->spec.rule->name, path);
         const double error = absolute ? golden_difference(got, expected) : check_error(got, expected);
         (*compared)++;
-        if (!(error <= worst)) {
+        if (!isnan(worst) && !(error <= worst)) {
             worst = error;
             *name = entry->name;
         }

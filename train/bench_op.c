@@ -214,5 +214,6 @@ fwa_status fwa_bench_op(fwa_world *world, int argc, char **argv) {
                   H > 0 && K > 0,
               FWA_USAGE, "--shape '%s': expected BxTxHxK, for example 1x1024x6x128", text);
     const fwa_mixer_shape shape = {B, T, H, H, K, K};
-    return world->rank == 0 ? bench_rules(rule, &shape, (int)repeats, (int)threads) : FWA_OK;
+    fwa_status status = world->rank == 0 ? bench_rules(rule, &shape, (int)repeats, (int)threads) : FWA_OK;
+    return fwa_world_agree_late(world, status);
 }

@@ -93,7 +93,8 @@ fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     FWA_CHECK(arguments.count >= 1, FWA_USAGE, "fwa bench step: no configuration given (fwa help bench)");
     FWA_TRY(fwa_arguments_integer(&arguments, "--steps", 20, 1, 100000, &steps));
-    FWA_TRY_GOTO(fwa_config_load(&config, arguments.at[0], arguments.at + 1, arguments.count - 1), done);
+    FWA_TRY_GOTO(
+        fwa_world_agree(world, fwa_config_load(&config, arguments.at[0], arguments.at + 1, arguments.count - 1)), done);
     FWA_TRY_GOTO(fwa_world_split(world, 1), done);
     FWA_TRY_GOTO(random_source(&source, config), done);
     FWA_TRY_GOTO(fwa_trainer_create(&trainer, world, config, source, false), done);

@@ -12,6 +12,7 @@
 #include "train/flops.h"
 #include "train/progress.h"
 #include "train/run.h"
+#include "train/setup.h"
 #include "train/signals.h"
 #include "train/startup.h"
 #include "train/weights.h"
@@ -85,14 +86,22 @@ static bool due(int64_t step, int64_t every) {
     return every > 0 && step % every == 0;
 }
 
-// Steps until the end, a signal or train.stop_after. *saved: a checkpoint of the last step exists.
-static fwa_status run_steps(session *s, bool *stopped, bool *saved) {
+// A checkpoint takes as long as the disk does: the ranks that do not write wait for those that do.
+static fwa_status save(session *s) {
+    fwa_watchdog_expect(0.0, "saving");
+    fwa_world_set_timeout(s->trainer->world, 0.0);
+    fwa_status status = fwa_run_save(s->run, s->trainer);
+    fwa_world_set_timeout(s->trainer->world, s->trainer->config->comm.timeout_s);
+    return status;
+}
+
+// Steps until the end, a signal or train.stop_after; a checkpoint of the last one exists then.
+static fwa_status run_steps(session *s) {
     fwa_trainer *t = s->trainer;
     const fwa_config *config = t->config;
     int64_t first = t->step;
-    *saved = false;
-    *stopped = config->train.stop_after > 0 && t->step >= config->train.stop_after;
-    while (t->step < config->train.steps && !*stopped) {
+    bool stopped = config->train.stop_after > 0 && t->step >= config->train.stop_after;
+    while (t->step < config->train.steps && !stopped) {
         fwa_step_report report;
         double limit = t->step == first ? config->comm.first_timeout_s : config->comm.timeout_s;
         fwa_world_set_timeout(t->world, limit);
@@ -100,19 +109,15 @@ static fwa_status run_steps(session *s, bool *stopped, bool *saved) {
         FWA_TRY(fwa_trainer_step(t, &report));
 
         bool last = t->step == config->train.steps || t->step == config->train.stop_after;
-        *stopped = last || report.stop;
+        stopped = last || report.stop;
         double val_loss = NAN;
         if (config->eval.every > 0 && (due(t->step, config->eval.every) || t->step == config->train.steps)) {
             fwa_watchdog_expect(config->comm.first_timeout_s, "validation");
             FWA_TRY(fwa_trainer_validate(t, &val_loss));
         }
-        bool line = *stopped || t->step == first + 1 || due(t->step, config->log.every) || !isnan(val_loss);
+        bool line = stopped || t->step == first + 1 || due(t->step, config->log.every) || !isnan(val_loss);
         FWA_TRY(report_step(s, &report, val_loss, line));
-        *saved = due(t->step, config->checkpoint.every) || *stopped;
-        if (*saved) {
-            fwa_watchdog_expect(0.0, "saving");
-            FWA_TRY(fwa_run_save(s->run, t));
-        }
+        if (due(t->step, config->checkpoint.every) || stopped) FWA_TRY(save(s));
         if (report.stop && !last) {
             FWA_FAIL(FWA_PREEMPTED, "saved at step %lld after a signal; continue with --resume auto",
                      (long long)t->step);
@@ -134,7 +139,6 @@ static fwa_status init_from(fwa_trainer *trainer, const char *source) {
 
 static fwa_status train(session *s) {
     fwa_trainer *t = s->trainer;
-    bool stopped, saved;
     FWA_TRY(fwa_run_open(s->run, t));
     if (t->world->rank == 0) fwa_startup_log(t, s->run->path);
     FWA_TRY(fwa_signals_install(t->world->mpi));
@@ -142,7 +146,7 @@ static fwa_status train(session *s) {
     s->flops = fwa_startup_flops(t);
     s->since = seconds_now();
     s->since_step = t->step;
-    fwa_status status = run_steps(s, &stopped, &saved);
+    fwa_status status = run_steps(s);
     fwa_progress_clear();
     fwa_watchdog_stop();
     FWA_TRY(status);
@@ -155,6 +159,9 @@ static fwa_status start(session *s, fwa_world *world, fwa_config *config, const 
     const char *resume = fwa_arguments_value(arguments, "--resume", "none");
     const char *init = fwa_arguments_value(arguments, "--init-from", NULL);
     FWA_TRY(fwa_world_split(world, (int)config->parallel.sp));
+    FWA_TRY(fwa_world_agree(world, fwa_setup_check(config, world)));
+    // Ranks read checkpoints and data for very different times; training sets limits of its own.
+    fwa_world_set_timeout(world, 0.0);
     if (fwa_arguments_flag(arguments, "--dry-run")) {
         FWA_TRY(fwa_trainer_create(&s->trainer, world, config, NULL, true));
         if (world->rank == 0) fwa_startup_log(s->trainer, NULL);

@@ -88,8 +88,9 @@ fwa_status fwa_evaluate_addition(fwa_world *world, fwa_model *model, fwa_backend
     e.batch = batch;
     score->width = width;
     score->examples = examples;
-    FWA_TRY_GOTO(open_evaluator(&e, width), done);
-    FWA_TRY_GOTO(evaluate(&e, width, examples, score), done);
+    status = open_evaluator(&e, width);
+    if (status == FWA_OK) status = evaluate(&e, width, examples, score);
+    FWA_TRY_GOTO(fwa_world_agree(world, status), done);
     FWA_TRY_GOTO(world->dp->all_reduce(world->dp, backend->stream, score->right, 2, FWA_I64, FWA_REDUCE_SUM), done);
 done:
     close_evaluator(&e);

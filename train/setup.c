@@ -125,7 +125,7 @@ static void setup_mixer(fwa_mixer_spec *spec, fwa_config *config, const fwa_mixe
     }
 }
 
-fwa_status fwa_setup_model(fwa_model_spec *spec, fwa_config *config, int64_t vocab) {
+static void model_problems(fwa_model_spec *spec, fwa_config *config, int64_t vocab) {
     memset(spec, 0, sizeof *spec);
     spec->L = config->model.layers;
     spec->D = config->model.d_model;
@@ -153,10 +153,14 @@ fwa_status fwa_setup_model(fwa_model_spec *spec, fwa_config *config, int64_t voc
         for (int i = 0; i < spec->mixer_count; i++)
             if (strcmp(name, config->model.mixer[i].name) == 0) spec->layer_mixer[l] = i;
     }
+}
+
+fwa_status fwa_setup_model(fwa_model_spec *spec, fwa_config *config, int64_t vocab) {
+    model_problems(spec, config, vocab);
     return fwa_config_finish(config);
 }
 
-fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *world) {
+static void layout_problems(fwa_config *config, const fwa_world *world) {
     int64_t ranks = world->size, sp = config->parallel.sp, G = config->train.global_batch,
             m = config->train.micro_batch;
     if (sp != 1)
@@ -171,6 +175,17 @@ fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *world) {
             "%lld sequences do not divide into micro-batches of %lld on %lld ranks (%lld a round); choose a "
             "multiple, or another train.micro_batch",
             (long long)G, (long long)m, (long long)ranks, (long long)(ranks * m));
+}
+
+fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *world) {
+    layout_problems(config, world);
+    return fwa_config_finish(config);
+}
+
+fwa_status fwa_setup_check(fwa_config *config, const fwa_world *world) {
+    fwa_model_spec spec;
+    layout_problems(config, world);
+    model_problems(&spec, config, fwa_source_vocab(config));
     return fwa_config_finish(config);
 }
 
@@ -184,7 +199,8 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
     if (config->run.backend == FWA_CHOOSE_AUTO && fwa_backend_built(FWA_BACKEND_CUDA) &&
         fwa_backend_device_count(FWA_BACKEND_CUDA) > 0)
         kind = FWA_BACKEND_CUDA;
-    if (plan_only) return fwa_backend_create_plan(out, precision);
+    const int threads = config->run.threads > 0 ? (int)config->run.threads : world->cores;
+    if (plan_only) return fwa_backend_create_plan(out, precision, threads);
     if (kind == FWA_BACKEND_CPU && precision == FWA_BF16) {
         fwa_config_problem(config, "train.precision",
                            "bf16 needs the cuda backend, and this run is on the cpu%s; on a cpu use "
@@ -192,8 +208,7 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
                            config->run.backend == FWA_CHOOSE_AUTO ? " (no usable GPU was found)" : "");
         return fwa_config_finish(config);
     }
-    FWA_TRY(fwa_backend_create(out, kind, precision, kind == FWA_BACKEND_CUDA ? world->node_rank : 0,
-                               (int)config->run.threads));
+    FWA_TRY(fwa_backend_create(out, kind, precision, kind == FWA_BACKEND_CUDA ? world->node_rank : 0, threads));
     fwa_status status = fwa_backend_complete(*out);
     if (status != FWA_OK) {
         (*out)->destroy(*out);

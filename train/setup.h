@@ -18,6 +18,9 @@ FWA_MUST_CHECK fwa_status fwa_setup_model(fwa_model_spec *spec, fwa_config *conf
 // Not collective. Adds problems of layout: batch sizes against ranks, sp, zero.
 FWA_MUST_CHECK fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *world);
 
+// Not collective. Every problem of a configuration that can be told without data, device and run folder, together.
+FWA_MUST_CHECK fwa_status fwa_setup_check(fwa_config *config, const fwa_world *world);
+
 // Not collective. The backend of run.backend and train.precision for this rank. `plan_only`: nothing will run, so that
 // a plan for another machine's types can be made; only sizes may be asked of such a backend.
 FWA_MUST_CHECK fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_world *world,

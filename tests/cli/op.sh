@@ -52,6 +52,14 @@ expect 2 "missing.h5"
 echo text >text.h5
 run "$FWA" op --in text.h5 --out bad.h5
 expect 2 "text.h5"
+
+# Rank 0 alone reads the case; what it says ends the others too.
+on 2 op --check text.h5
+expect 2 "text.h5"
+on 2 op --check "$golden/falcon1_basic.h5" --tolerance 0
+expect 1 "1 of 1 cases differ"
+on 2 op --check "$golden/falcon1_basic.h5"
+expect 0
 check_not "an answer was written without a sound case" test -e bad.h5
 run "$FWA" op --in "$golden/falcon1_basic.h5" --out "$golden/falcon1_basic.h5"
 expect 2 "is the case itself"

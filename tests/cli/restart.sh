@@ -8,6 +8,10 @@ cp -r runs/over before
 trained 1 over tiny.yaml train.steps=6 --resume auto
 expect 0 "finished"
 check "a finished run was touched" diff -r runs/over before
+for mistake in optimizer.lr=fast model.mixer.many.windw=3 model.mixer.one.rule=falcon9 train.micro_batch=5; do
+    train 1 over tiny.yaml train.steps=6 --resume auto "$mistake"
+    expect 2 "${mistake%%=*}"
+done
 train 1 over tiny.yaml train.steps=6
 expect 2 "runs/over" "--resume auto"
 train 1 over tiny.yaml train.steps=6 --resume none

@@ -108,8 +108,30 @@ static void test_golden(void **state) {
     }
 }
 
+// A NaN in a tensor is not hidden by the finite error of a later one.
+static void test_nan_is_an_error(void **state) {
+    (void)state;
+    const char *tensor;
+    int compared;
+    hid_t file = H5Fopen(FWA_SOURCE_DIR "/tests/golden/falcon1_basic.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_true(file >= 0);
+    case_spec spec = golden_spec(file, fwa_rule_find("falcon1"));
+    spec.dtype = FWA_F64;
+    spec.form = FWA_FORM_RECURRENT;
+    mixer_case c = case_new(&spec);
+    golden_fill(file, &c);
+    case_run(&c);
+    check_set(*case_at(&c, case_inputs[0].gradient), 0, (double)NAN);
+    assert_true(isnan(golden_error(file, &c, &tensor, &compared)));
+    assert_string_equal(tensor, case_inputs[0].name);
+    assert_true(compared > 1);
+    case_free(&c);
+    H5Fclose(file);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_nan_is_an_error, check_release),
         cmocka_unit_test_teardown(test_golden, check_release),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

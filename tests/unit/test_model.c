@@ -89,7 +89,7 @@ static void test_large_vocabularies_take_several_pieces(void **state) {
     fwa_activations *acts;
     fwa_model_spec spec = model_spec(fwa_rule_at(0));
     spec.N = spec.vocab = 50304;
-    check_ok(fwa_backend_create_plan(&plan, FWA_BF16));
+    check_ok(fwa_backend_create_plan(&plan, FWA_BF16, 1));
     check_ok(fwa_model_create(&model, &spec, plan, true));
     check_ok(fwa_activations_create(&acts, model, plan, 8, 1024, true, NULL));
     assert_in_range(acts->head.rows, 64, 2048);
@@ -261,7 +261,7 @@ static void test_errors_of_the_hook_come_back(void **state) {
 static void check_refused(const fwa_model_spec *spec, fwa_status code, const char *part) {
     fwa_backend *plan;
     fwa_model *model = NULL;
-    check_ok(fwa_backend_create_plan(&plan, FWA_F32));
+    check_ok(fwa_backend_create_plan(&plan, FWA_F32, 1));
     check_status(fwa_model_create(&model, spec, plan, true), code);
     assert_null(model);
     if (!strstr(fwa_error_message(), part)) fail_msg("\"%s\" is not in: %s", part, fwa_error_message());

@@ -239,13 +239,29 @@ static void test_states(void **state) {
     refused(&c, "in/S0", "softmax");
 }
 
+// A NaN in the first tensor that is compared outlives the finite errors after it.
+static void test_nan_differs(void **state) {
+    (void)state;
+    char *argv[] = {"op", "--check", case_path, "--tolerance", "1e300", NULL};
+    fwa_world world = {.rank = 0, .size = 1};
+    fwa_case c;
+    load(&c, "falcon1_basic");
+    int first = 0;
+    while (!strncmp(c.tensors[first].path, "in/", 3)) first++;
+    ((double *)c.tensors[first].tensor.data)[0] = (double)NAN;
+    check_ok(fwa_case_write(&c, case_path));
+    check_status(fwa_cmd_op(&world, 5, argv), FWA_ERROR);
+    assert_non_null(strstr(fwa_error_message(), "1 of 1 cases differ"));
+    fwa_case_free(&c);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, temp_teardown)
 
 int main(void) {
     if (fwa_hdf5_start() != FWA_OK) return 1;
     const struct CMUnitTest tests[] = {
-        TEST(test_round_trip), TEST(test_forward_alone), TEST(test_datasets),
-        TEST(test_ranges),     TEST(test_attributes),    TEST(test_states),
+        TEST(test_round_trip), TEST(test_forward_alone), TEST(test_datasets),    TEST(test_ranges),
+        TEST(test_attributes), TEST(test_states),        TEST(test_nan_differs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,7 +50,7 @@ static void test_published_counts(void **state) {
     static const fwa_dtype precisions[] = {FWA_F64, FWA_F32, FWA_BF16};
     for (int d = 0; d < 3; d++) {
         fwa_backend *plan;
-        check_ok(fwa_backend_create_plan(&plan, precisions[d]));
+        check_ok(fwa_backend_create_plan(&plan, precisions[d], 1));
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             const fwa_model_spec spec = published(sizes[i].rule, sizes[i].medium);
             fwa_model *model = planned(plan, &spec);
@@ -73,7 +73,7 @@ static void test_published_counts(void **state) {
 static void test_low_rank_beta(void **state) {
     (void)state;
     fwa_backend *plan;
-    check_ok(fwa_backend_create_plan(&plan, FWA_F32));
+    check_ok(fwa_backend_create_plan(&plan, FWA_F32, 1));
     fwa_model_spec spec = published("falcon2", false);
     spec.mixer[0].beta_rank = 64;
     fwa_model *model = planned(plan, &spec);
@@ -103,7 +103,7 @@ static fwa_model_spec state_space(int64_t L, int64_t D, int64_t F) {
 static void test_state_space_counts(void **state) {
     (void)state;
     fwa_backend *plan;
-    check_ok(fwa_backend_create_plan(&plan, FWA_F32));
+    check_ok(fwa_backend_create_plan(&plan, FWA_F32, 1));
     const fwa_model_spec specs[] = {state_space(24, 768, 0), state_space(12, 768, 2048), state_space(48, 1024, 0)};
     const int64_t counts[] = {128958912, 140428896, 368252416};
     for (int i = 0; i < 3; i++) {
@@ -124,7 +124,7 @@ static void test_counts_without_gate(void **state) {
     fwa_backend *plan;
     fwa_model_spec spec = published("deltanet", false);
     spec.mixer[0].gate = false;
-    check_ok(fwa_backend_create_plan(&plan, FWA_F32));
+    check_ok(fwa_backend_create_plan(&plan, FWA_F32, 1));
     fwa_model *model = planned(plan, &spec);
     assert_int_equal(fwa_params_count(&model->params), 123754824);
     fwa_model_destroy(model);
@@ -136,7 +136,7 @@ static void test_without_training(void **state) {
     fwa_backend *plan;
     fwa_model *model;
     fwa_model_spec spec = model_spec(fwa_rule_at(0));
-    check_ok(fwa_backend_create_plan(&plan, FWA_F32));
+    check_ok(fwa_backend_create_plan(&plan, FWA_F32, 1));
     check_ok(fwa_model_create(&model, &spec, plan, false));
     assert_true(fwa_params_bytes(&model->params, FWA_PARAM_MASTER) > 0);
     assert_int_equal(fwa_params_bytes(&model->params, FWA_PARAM_GRAD), 0);

@@ -1,6 +1,8 @@
 // The registry: rules, operator tables and backends are found by name, and what is missing says so.
 #include "tests/check.h"
 
+#include <omp.h>
+
 #include "kernels/backends.h"
 #include "kernels/registry.h"
 
@@ -170,7 +172,7 @@ static void plans_need_no_device(void **state) {
     for (int p = 0; p < 3; p++) {
         fwa_backend *backend;
         const fwa_mixer *mixer = NULL;
-        check_ok(fwa_backend_create_plan(&backend, precisions[p]));
+        check_ok(fwa_backend_create_plan(&backend, precisions[p], 1));
         assert_true(backend->plan_only);
         assert_int_equal(backend->compute, precisions[p]);
         assert_int_equal(backend->master, precisions[p] == FWA_F64 ? FWA_F64 : FWA_F32);
@@ -180,6 +182,17 @@ static void plans_need_no_device(void **state) {
         }
         backend->destroy(backend);
     }
+}
+
+// Scratch grows with threads, and a plan leaves those of the process alone.
+static void plans_count_threads(void **state) {
+    (void)state;
+    fwa_backend *backend;
+    const int threads = omp_get_max_threads();
+    check_ok(fwa_backend_create_plan(&backend, FWA_F32, threads + 3));
+    assert_int_equal(backend->threads, threads + 3);
+    assert_int_equal(omp_get_max_threads(), threads);
+    backend->destroy(backend);
 }
 
 static void cuda_is_there_or_says_why_not(void **state) {
@@ -214,6 +227,7 @@ int main(void) {
         cmocka_unit_test(an_incomplete_table_is_refused_with_its_gaps),
         cmocka_unit_test(backends_refuse_foreign_precisions),
         cmocka_unit_test(plans_need_no_device),
+        cmocka_unit_test(plans_count_threads),
         cmocka_unit_test(cuda_is_there_or_says_why_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,14 @@
 // Which source a configuration names, and the hash that shows that two runs read the same data.
 #include "train/tasks/task.h"
 
+#include "core/shape.h"
+#include "train/tasks/addition.h"
+
+int64_t fwa_source_vocab(const fwa_config *config) {
+    if (config->task.name == FWA_TASK_ADDITION) return FWA_ADDITION_VOCAB;
+    return fwa_min(config->model.vocab_size, FWA_LM_VOCAB);
+}
+
 fwa_status fwa_source_create(fwa_source **out, const fwa_config *config) {
     *out = NULL;
     switch ((fwa_task_kind)config->task.name) {

@@ -1,0 +1,34 @@
+// The process's affinity mask as plain words.
+#include "core/cores.h"
+
+#include <sched.h>
+#include <string.h>
+
+// Kernels of machines with more cores than a fixed mask holds refuse it, so the mask is allocated larger and larger.
+void fwa_cores_usable(fwa_cores *cores) {
+    const int most = FWA_CORES_WORDS * 64;
+    memset(cores, 0, sizeof *cores);
+    for (int cpus = 1024; cpus <= most; cpus *= 2) {
+        cpu_set_t *set = CPU_ALLOC((size_t)cpus);
+        if (!set) break;
+        const size_t bytes = CPU_ALLOC_SIZE((size_t)cpus);
+        const bool told = sched_getaffinity(0, bytes, set) == 0;
+        for (int c = 0; told && c < cpus; c++)
+            if (CPU_ISSET_S((size_t)c, bytes, set)) cores->words[c / 64] |= (uint64_t)1 << (c % 64);
+        CPU_FREE(set);
+        if (told) break;
+    }
+    if (fwa_cores_count(cores) == 0) cores->words[0] = 1;
+}
+
+int fwa_cores_count(const fwa_cores *cores) {
+    int count = 0;
+    for (int w = 0; w < FWA_CORES_WORDS; w++) count += __builtin_popcountll(cores->words[w]);
+    return count;
+}
+
+bool fwa_cores_overlap(const fwa_cores *a, const fwa_cores *b) {
+    for (int w = 0; w < FWA_CORES_WORDS; w++)
+        if (a->words[w] & b->words[w]) return true;
+    return false;
+}

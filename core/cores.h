@@ -1,0 +1,26 @@
+// The processor cores that this process may run on. Not collective.
+#ifndef FWA_CORE_CORES_H
+#define FWA_CORE_CORES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FWA_CORES_WORDS = 128 }; // 8192 cores; others are not counted
+
+// Bit c % 64 of words[c / 64]: core c. Plain data, so that ranks can send it.
+typedef struct fwa_cores {
+    uint64_t words[FWA_CORES_WORDS];
+} fwa_cores;
+
+void fwa_cores_usable(fwa_cores *cores); // core 0 alone where the system does not tell
+int fwa_cores_count(const fwa_cores *cores);
+bool fwa_cores_overlap(const fwa_cores *a, const fwa_cores *b);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
