@@ -52,6 +52,17 @@ template <int N, int TAPS> struct taps { float at[TAPS][N]; };
 
 template <int N, int TAPS, typename T> __device__ taps<N, TAPS> load_taps(const conv_input<T> &in, int64_t c) {
     taps<N, TAPS> w;
+    if constexpr (TAPS == 4) {
+        if (in.w && in.W == TAPS && reinterpret_cast<std::uintptr_t>(in.w) % 16 == 0) { // four taps at once
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const auto one = load<TAPS>(in.w + (c + i) * TAPS);
+#pragma unroll
+                for (int back = 0; back < TAPS; back++) w.at[back][i] = one.at[TAPS - 1 - back];
+            }
+            return w;
+        }
+    }
 #pragma unroll
     for (int back = 0; back < TAPS; back++)
 #pragma unroll

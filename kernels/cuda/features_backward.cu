@@ -10,9 +10,10 @@
 // fp32 between load and store. Sums in an order fixed by the sizes and the number of multiprocessors. Cost: bound by
 // memory: x and dy read, dx written, (W-1)/32 of the reading twice. Mapping: a lane group walks a run of 32 steps of
 // one head backwards in time, beginning W - 1 steps after its end: du_t is added to the W sums that become dx_t ..
-// dx_{t-W+1}, so no du is stored; inputs slide through registers; dw sums stay in registers over all runs of a group,
-// then go to the workspace and are added in order. Heads wider than 32 packs of 4, rows that are not aligned and W > 4:
-// c comes from a kernel of its own through the workspace and a lane has one channel.
+// dx_{t-W+1}, so no du is stored; inputs slide through registers, loaded two steps ahead; dw sums stay in registers
+// over all runs of a group, then go to the workspace and are added in order. Heads wider than 32 packs of 4,
+// rows that are not aligned and W > 4: c comes from a kernel of its own through the workspace and a lane has one
+// channel.
 #include "kernels/cuda/features.cuh"
 
 namespace {
@@ -20,21 +21,43 @@ namespace {
 using namespace fwa;
 
 constexpr int block_threads = 128, run_steps = 32, columns = 4;
+constexpr int ahead = 2; // steps whose inputs are loaded before their use
 constexpr int warps_per_multiprocessor = 16;
 constexpr size_t most_pull_bytes = FWA_CUDA_WORKSPACE_BYTES / 2;
 
-// What one channel of a step contributes: s, sigma(u) and e n.
-template <typename T> struct channel {
-    float u, s, gate, n, e;
-    __device__ channel(float value, float dy, float scale, const fwa_feature_options &options) : u(value) {
-        gate = options.silu ? sigmoid<T>(u) : 1.0f;
-        s = u * gate;
-        n = s * scale;
-        e = dy * phi_slope(options.phi, n);
+// phi'(n) of N channels, in one loop for the identity.
+template <int N> __device__ void slopes(float *slope, const float *n, fwa_phi phi) {
+#pragma unroll
+    for (int i = 0; i < N; i++) slope[i] = 1.0f;
+    if (phi == FWA_PHI_IDENTITY) return;
+#pragma unroll
+    for (int i = 0; i < N; i++) slope[i] = phi_slope(phi, n[i]);
+}
+
+// N channels of a step: from u, which must be set, to what both the head's sum and du need.
+template <typename T, int N> struct channels {
+    float u[N], gate[N], n[N], e[N];
+    __device__ float dot(const pack<T, N> &dy, float scale, const fwa_feature_options &options) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            gate[i] = options.silu ? sigmoid<T>(u[i]) : 1.0f;
+            n[i] = u[i] * gate[i] * scale;
+        }
+        slopes<N>(e, n, options.phi);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            e[i] *= to_float(dy.at[i]);
+            sum += e[i] * n[i];
+        }
+        return sum;
     }
-    __device__ float du(float scale, float pull, bool silu) const {
-        const float ds = scale * (e - n * pull);
-        return silu ? ds * silu_slope(u, gate) : ds;
+    __device__ void du(float *out, float scale, float pull, bool silu) const {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const float ds = scale * (e[i] - n[i] * pull);
+            out[i] = silu ? ds * silu_slope(u[i], gate[i]) : ds;
+        }
     }
 };
 
@@ -56,9 +79,9 @@ __global__ void __launch_bounds__(block_threads)
         float sum = 0.0f;
         for (int64_t v = threadIdx.x % 32; v < in.K; v += 32) {
             const auto w = load_taps<1, TAPS>(in, h * in.K + v);
-            const auto u = convolve<1, TAPS>(in, w, b, t, h * in.K + v);
-            const channel<T> one(u.at[0], to_float(dy[row * in.K + v]), rstd[row], options);
-            sum += one.e * one.n;
+            channels<T, 1> one;
+            one.u[0] = convolve<1, TAPS>(in, w, b, t, h * in.K + v).at[0];
+            sum += one.dot(load<1>(dy + row * in.K + v), rstd[row], options);
         }
         sum = lanes_sum(sum, 32);
         if (threadIdx.x % 32 == 0) pull[row] = sum * pull_factor(options, in.K);
@@ -84,25 +107,21 @@ __device__ void step_gradient(float *du, const pack<T, N> *x, const taps<N, TAPS
                               int64_t row, const place &at, const conv_input<T> &in, const gradients<T> &out,
                               const fwa_feature_options &options) {
     const float scale = options.norm == FWA_NORM_NONE ? 1.0f : out.rstd[row];
-    float u[N] = {}, pull = 0.0f;
+    channels<T, N> all;
 #pragma unroll
-    for (int back = TAPS - 1; back >= 0; back--)
+    for (int i = 0; i < N; i++) all.u[i] = 0.0f;
 #pragma unroll
-        for (int i = 0; i < N && back <= seen; i++) u[i] += w.at[back][i] * to_float(x[back].at[i]);
+    for (int back = TAPS - 1; back >= 0; back--) {
+        if (back > seen) continue;
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        const channel<T> one(u[i], to_float(dy.at[i]), scale, options);
-        pull += one.e * one.n;
+        for (int i = 0; i < N; i++) all.u[i] += w.at[back][i] * to_float(x[back].at[i]);
     }
+    float pull = all.dot(dy, scale, options);
     if (FUSED)
-        pull = lanes_sum(at.active ? pull : 0.0f, at.lanes) * pull_factor(options, in.K);
+        pull = options.norm == FWA_NORM_NONE ? 0.0f : lanes_sum(pull, at.lanes) * pull_factor(options, in.K);
     else
         pull = options.norm == FWA_NORM_NONE ? 0.0f : out.pull[row];
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        const channel<T> one(u[i], to_float(dy.at[i]), scale, options);
-        du[i] = one.du(scale, pull, options.silu);
-    }
+    all.du(du, scale, pull, options.silu);
 }
 
 template <typename T, int N> __device__ void write_gradient(T *to, const float *sum) {
@@ -117,24 +136,27 @@ template <typename T, int N, int TAPS, bool FUSED>
 __device__ void walk(float (*dw)[N], const taps<N, TAPS> &w, int64_t b, int64_t begin, const place &at,
                      const conv_input<T> &in, const gradients<T> &out, const fwa_feature_options &options) {
     const int64_t end = min(begin + run_steps, in.steps), top = min(end + in.W - 1, in.steps) - 1;
-    pack<T, N> x[TAPS] = {}, dy = {}, next_x = {}, next_dy = {};
+    pack<T, N> x[TAPS + ahead] = {}, dy[1 + ahead] = {}; // of steps t, t - 1, ...
     float dx[TAPS][N] = {};
     const T *gradient = out.dy + at.c;
     const int64_t P = in.H * in.K;
     if (at.active) {
 #pragma unroll
-        for (int back = 0; back < TAPS; back++) x[back] = in.template input<N>(b, top - back, at.c);
-        dy = load<N>(gradient + (b * in.steps + top) * P);
+        for (int back = 0; back < TAPS + ahead; back++) x[back] = in.template input<N>(b, top - back, at.c);
+#pragma unroll
+        for (int back = 0; back < 1 + ahead; back++)
+            dy[back] = load<N>(gradient + (b * in.steps + max(top - back, begin)) * P);
     }
     for (int64_t t = top; t >= begin; t--) {
-        if (at.active && t > begin) { // ahead of their use
-            next_x = in.template input<N>(b, t - TAPS, at.c);
-            next_dy = load<N>(gradient + (b * in.steps + t - 1) * P);
+        pack<T, N> next_x = {}, next_dy = {};
+        if (at.active && t > begin) {
+            next_x = in.template input<N>(b, t - TAPS - ahead, at.c);
+            next_dy = load<N>(gradient + (b * in.steps + max(t - 1 - ahead, begin)) * P);
         }
-        const int seen = in.reach(b, t);
+        const int seen = in.reset ? in.reach(b, t) : in.W - 1;
         const int64_t row = (b * in.steps + t) * in.H + at.h;
         float du[N];
-        step_gradient<T, N, TAPS, FUSED>(du, x, w, dy, seen, row, at, in, out, options);
+        step_gradient<T, N, TAPS, FUSED>(du, x, w, dy[0], seen, row, at, in, out, options);
 #pragma unroll
         for (int back = 0; back < TAPS; back++) {
             if (back > seen) continue;
@@ -146,13 +168,15 @@ __device__ void walk(float (*dw)[N], const taps<N, TAPS> &w, int64_t b, int64_t 
         }
         if (at.active && t < end) write_gradient<T, N>(out.dx.at(b, t) + at.c, dx[0]);
 #pragma unroll
-        for (int back = 0; back + 1 < TAPS; back++) {
-            x[back] = x[back + 1];
+        for (int back = 0; back + 1 < TAPS + ahead; back++) x[back] = x[back + 1];
+        x[TAPS + ahead - 1] = next_x;
+#pragma unroll
+        for (int back = 0; back < ahead; back++) dy[back] = dy[back + 1];
+        dy[ahead] = next_dy;
+#pragma unroll
+        for (int back = 0; back + 1 < TAPS; back++)
 #pragma unroll
             for (int i = 0; i < N; i++) dx[back][i] = dx[back + 1][i];
-        }
-        x[TAPS - 1] = next_x;
-        dy = next_dy;
 #pragma unroll
         for (int i = 0; i < N; i++) dx[TAPS - 1][i] = 0.0f;
     }
@@ -164,7 +188,7 @@ __device__ void walk(float (*dw)[N], const taps<N, TAPS> &w, int64_t b, int64_t 
 
 // partial[slots][P*W]: group `slot` of a head's lanes; blockIdx.y: heads (fused) or 32 channels, a warp or part each.
 template <typename T, int N, int TAPS, bool FUSED>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, FUSED && sizeof(T) == 2 ? 4 : 3)
     features_backward_kernel(gradients<T> out, float *partial, conv_input<T> in, fwa_feature_options options, int lanes,
                              int64_t slots, int64_t tiles) {
     const int64_t group = (static_cast<int64_t>(blockIdx.x) * block_threads + threadIdx.x) / lanes;
@@ -176,8 +200,8 @@ __global__ void __launch_bounds__(block_threads)
     at.lanes = lanes;
     if (FUSED) {
         at.h = tile_at;
-        at.c = at.h * in.K + lane * N;
         at.active = lane * N < in.K;
+        at.c = at.h * in.K + (at.active ? lane * N : 0);
     } else {
         at.c = tile_at * lanes + lane;
         at.active = at.c < in.H * in.K;
