@@ -46,7 +46,9 @@ template <typename T> __device__ partial block_join(partial own, partial *space)
 // Elements c .. c+N-1 of a row in fp32, -inf beyond vocab.
 template <typename T, int N> __device__ pack<float, N> values(const pack<T, N> &from, int c, int vocab) {
     pack<float, N> out;
-    for (int i = 0; i < N; i++) out.at[i] = c + i < vocab ? to_float(from.at[i]) : -INFINITY;
+    for (int i = 0; i < N; i++) out.at[i] = to_float(from.at[i]);
+    if (c + N <= vocab) return out;
+    for (int i = 0; i < N; i++) out.at[i] = c + i < vocab ? out.at[i] : -INFINITY;
     return out;
 }
 
@@ -110,12 +112,13 @@ __device__ void write_gradient(T *row, const T *from, partial all, int target, i
     int c = static_cast<int>(threadIdx.x) * N;
 #pragma unroll 2
     for (; c < end; c += step) {
-        const auto l = values<T, N>(load<N>(from + c), c, vocab);
-        pack<T, N> out;
-        for (int i = 0; i < N; i++) {
-            const float p = exponential<T>(l.at[i] - all.max) * scale;
-            out.at[i] = from_float<T>(c + i == target ? p - 1.0f : p);
+        auto p = values<T, N>(load<N>(from + c), c, vocab);
+        for (int i = 0; i < N; i++) p.at[i] = exponential<T>(p.at[i] - all.max) * scale;
+        if (target >= c && target < c + N) { // seldom
+            for (int i = 0; i < N; i++) p.at[i] -= c + i == target ? 1.0f : 0.0f;
         }
+        pack<T, N> out;
+        for (int i = 0; i < N; i++) out.at[i] = from_float<T>(p.at[i]);
         store(row + c, out);
     }
     for (; c < columns; c += step) store(row + c, pack<T, N>{});

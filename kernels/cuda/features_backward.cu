@@ -103,10 +103,9 @@ template <typename T> struct gradients {
 
 // du of N channels at step t from its inputs x_t, x_{t-1}, ...
 template <typename T, int N, int TAPS, bool FUSED>
-__device__ void step_gradient(float *du, const pack<T, N> *x, const taps<N, TAPS> &w, const pack<T, N> &dy, int seen,
-                              int64_t row, const place &at, const conv_input<T> &in, const gradients<T> &out,
+__device__ void step_gradient(float *du, const pack<T, N> *x, const taps<N, TAPS> &w, const pack<T, N> &dy, float scale,
+                              int seen, int64_t row, const place &at, const conv_input<T> &in, const gradients<T> &out,
                               const fwa_feature_options &options) {
-    const float scale = options.norm == FWA_NORM_NONE ? 1.0f : out.rstd[row];
     channels<T, N> all;
 #pragma unroll
     for (int i = 0; i < N; i++) all.u[i] = 0.0f;
@@ -137,7 +136,7 @@ __device__ void walk(float (*dw)[N], const taps<N, TAPS> &w, int64_t b, int64_t 
                      const conv_input<T> &in, const gradients<T> &out, const fwa_feature_options &options) {
     const int64_t end = min(begin + run_steps, in.steps), top = min(end + in.W - 1, in.steps) - 1;
     pack<T, N> x[TAPS + ahead] = {}, dy[1 + ahead] = {}; // of steps t, t - 1, ...
-    float dx[TAPS][N] = {};
+    float dx[TAPS][N] = {}, scale[1 + ahead] = {};
     const T *gradient = out.dy + at.c;
     const int64_t P = in.H * in.K;
     if (at.active) {
@@ -147,7 +146,13 @@ __device__ void walk(float (*dw)[N], const taps<N, TAPS> &w, int64_t b, int64_t 
         for (int back = 0; back < 1 + ahead; back++)
             dy[back] = load<N>(gradient + (b * in.steps + max(top - back, begin)) * P);
     }
+    const auto scale_at = [&](int64_t t) {
+        return options.norm == FWA_NORM_NONE ? 1.0f : out.rstd[(b * in.steps + max(t, begin)) * in.H + at.h];
+    };
+#pragma unroll
+    for (int back = 0; back < 1 + ahead; back++) scale[back] = scale_at(top - back);
     for (int64_t t = top; t >= begin; t--) {
+        const float next_scale = scale_at(t - 1 - ahead);
         pack<T, N> next_x = {}, next_dy = {};
         if (at.active && t > begin) {
             next_x = in.template input<N>(b, t - TAPS - ahead, at.c);
@@ -156,7 +161,7 @@ __device__ void walk(float (*dw)[N], const taps<N, TAPS> &w, int64_t b, int64_t 
         const int seen = in.reset ? in.reach(b, t) : in.W - 1;
         const int64_t row = (b * in.steps + t) * in.H + at.h;
         float du[N];
-        step_gradient<T, N, TAPS, FUSED>(du, x, w, dy[0], seen, row, at, in, out, options);
+        step_gradient<T, N, TAPS, FUSED>(du, x, w, dy[0], scale[0], seen, row, at, in, out, options);
 #pragma unroll
         for (int back = 0; back < TAPS; back++) {
             if (back > seen) continue;
@@ -171,8 +176,9 @@ __device__ void walk(float (*dw)[N], const taps<N, TAPS> &w, int64_t b, int64_t 
         for (int back = 0; back + 1 < TAPS + ahead; back++) x[back] = x[back + 1];
         x[TAPS + ahead - 1] = next_x;
 #pragma unroll
-        for (int back = 0; back < ahead; back++) dy[back] = dy[back + 1];
+        for (int back = 0; back < ahead; back++) dy[back] = dy[back + 1], scale[back] = scale[back + 1];
         dy[ahead] = next_dy;
+        scale[ahead] = next_scale;
 #pragma unroll
         for (int back = 0; back + 1 < TAPS; back++)
 #pragma unroll

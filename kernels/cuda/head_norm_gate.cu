@@ -34,11 +34,10 @@ template <typename T> __device__ T *head(rows<T> matrix, const heads &s, int64_t
 
 // What a lane reads of a head at column v.
 template <typename T, int N> struct values {
-    pack<T, N> o = {}, g = {}, dy = {};
-    __device__ void read(const T *from_o, const T *from_g, const T *from_dy, int64_t v) {
+    pack<T, N> o = {}, g = {};
+    __device__ void read(const T *from_o, const T *from_g, int64_t v) {
         o = load<N>(from_o + v);
         if (from_g) g = load<N>(from_g + v);
-        if (from_dy) dy = load<N>(from_dy + v);
     }
 };
 
@@ -56,13 +55,13 @@ __global__ void __launch_bounds__(block_threads)
         values<T, N> at;
         float square = 0.0f;
         for (int64_t v = lane * N; v < s.V; v += width) {
-            at.read(in, gate, nullptr, v);
+            at.read(in, gate, v);
             for (int j = 0; j < N; j++) square += to_float(at.o.at[j]) * to_float(at.o.at[j]);
         }
         const float scale = 1.0f / sqrtf(lanes_sum(square, s.lanes) / static_cast<float>(s.V) + eps);
         if (lane == 0) rstd[i] = scale;
         for (int64_t v = lane * N; v < s.V; v += width) {
-            if (s.V > width) at.read(in, gate, nullptr, v);
+            if (s.V > width) at.read(in, gate, v);
             const auto ws = load<N>(w + v);
             pack<T, N> ys;
             for (int j = 0; j < N; j++) {
@@ -74,37 +73,49 @@ __global__ void __launch_bounds__(block_threads)
     }
 }
 
-// sum_v a w o over a pack.
-template <typename T, int N> __device__ float pack_pull(const values<T, N> &at, const pack<float, N> &w, bool gated) {
+// sum_v a w o of one head: this lane's share.
+template <typename T, int N>
+__device__ float head_pull(const T *dy, const T *o, const float *w, const T *g, const heads &s, int lane) {
     float dot = 0.0f;
-    for (int j = 0; j < N; j++) {
-        const float x = to_float(at.g.at[j]), factor = gated ? x * sigmoid<T>(x) : 1.0f;
-        dot += to_float(at.dy.at[j]) * factor * w.at[j] * to_float(at.o.at[j]);
+    for (int64_t v = lane * N; v < s.V; v += s.lanes * N) {
+        const auto ds = load<N>(dy + v), os = load<N>(o + v);
+        const auto ws = load<N>(w + v);
+        pack<T, N> gs = {};
+        if (g) gs = load<N>(g + v);
+        for (int j = 0; j < N; j++) {
+            const float x = to_float(gs.at[j]), factor = g ? x * sigmoid<T>(x) : 1.0f;
+            dot += to_float(ds.at[j]) * factor * ws.at[j] * to_float(os.at[j]);
+        }
     }
     return dot;
 }
 
-// d_o, dg and dw sums of a pack; pull = rstd^2 mean(a w o). dg absent: no gate.
+// d_o, dg and this lane's share of dw for one head; pull = rstd^2 mean(a w o).
 template <typename T, int N>
-__device__ void pack_backward(T *d_o, T *dg, float *sums, const values<T, N> &at, const pack<float, N> &w, float scale,
-                              float pull) {
-    auto own = load<N>(sums);
-    pack<T, N> dos, dgs;
-    for (int j = 0; j < N; j++) {
-        const float x = to_float(at.g.at[j]), d = to_float(at.dy.at[j]), u = to_float(at.o.at[j]);
-        const float gate = sigmoid<T>(x), a = dg ? d * x * gate : d;
-        dgs.at[j] = from_float<T>(d * u * scale * w.at[j] * silu_slope(x, gate));
-        dos.at[j] = from_float<T>(scale * (a * w.at[j] - u * pull));
-        own.at[j] += a * u * scale;
+__device__ void head_backward(T *d_o, T *dg, float *sums, const T *dy, const T *o, const float *w, const T *g,
+                              float scale, float pull, const heads &s, int lane) {
+    for (int64_t v = lane * N; v < s.V; v += s.lanes * N) {
+        const auto ds = load<N>(dy + v), os = load<N>(o + v);
+        const auto ws = load<N>(w + v);
+        auto own = load<N>(sums + v);
+        pack<T, N> gs = {}, dos, dgs;
+        if (g) gs = load<N>(g + v);
+        for (int j = 0; j < N; j++) {
+            const float x = to_float(gs.at[j]), d = to_float(ds.at[j]), u = to_float(os.at[j]);
+            const float gate = sigmoid<T>(x), a = g ? d * x * gate : d;
+            dgs.at[j] = from_float<T>(d * u * scale * ws.at[j] * silu_slope(x, gate));
+            dos.at[j] = from_float<T>(scale * (a * ws.at[j] - u * pull));
+            own.at[j] += a * u * scale;
+        }
+        if (g) store(dg + v, dgs);
+        store(d_o + v, dos);
+        store(sums + v, own);
     }
-    if (dg) store(dg, dgs);
-    store(d_o, dos);
-    store(sums, own);
 }
 
 // partial[gridDim,V]: block b's sums of a n over its heads.
 template <typename T, int N>
-__global__ void __launch_bounds__(block_threads, 3)
+__global__ void __launch_bounds__(block_threads)
     head_norm_gate_backward_kernel(T *d_o, float *partial, rows<T> dg, rows<const T> dy, const T *o, const float *rstd,
                                    const float *w, rows<const T> g, heads s) {
     extern __shared__ __align__(16) float shared[];
@@ -112,22 +123,11 @@ __global__ void __launch_bounds__(block_threads, 3)
     float *sums = shared + group * s.V;
     for (int64_t v = lane * N; v < s.V; v += s.lanes * N) store(sums + v, pack<float, N>{});
     const int64_t step = static_cast<int64_t>(gridDim.x) * groups;
-    const int width = s.lanes * N;
     for (int64_t i = static_cast<int64_t>(blockIdx.x) * groups + group; i < s.count; i += step) {
         const T *d = head(dy, s, i), *in = o + i * s.V, *gate = head(g, s, i);
-        T *to = d_o + i * s.V, *to_gate = gate ? head(dg, s, i) : nullptr;
-        const float scale = rstd[i];
-        values<T, N> at;
-        float dot = 0.0f;
-        for (int64_t v = lane * N; v < s.V; v += width) {
-            at.read(in, gate, d, v);
-            dot += pack_pull<T, N>(at, load<N>(w + v), gate);
-        }
-        const float pull = lanes_sum(dot, s.lanes) * scale * scale / static_cast<float>(s.V);
-        for (int64_t v = lane * N; v < s.V; v += width) {
-            if (s.V > width) at.read(in, gate, d, v);
-            pack_backward<T, N>(to + v, to_gate ? to_gate + v : nullptr, sums + v, at, load<N>(w + v), scale, pull);
-        }
+        const float dot = lanes_sum(head_pull<T, N>(d, in, w, gate, s, lane), s.lanes);
+        const float scale = rstd[i], pull = dot * scale * scale / static_cast<float>(s.V);
+        head_backward<T, N>(d_o + i * s.V, head(dg, s, i), sums, d, in, w, gate, scale, pull, s, lane);
     }
     __syncthreads();
     for (int64_t v = threadIdx.x; v < s.V; v += blockDim.x) {
