@@ -112,26 +112,13 @@ static void derive_name(fwa_config *config, const char *path) {
     snprintf(config->run.name, sizeof config->run.name, "%.*s", (int)length, name);
 }
 
-fwa_status fwa_config_load(fwa_config **out, const char *path, const char *const *overrides, int count) {
+// `text` NULL: what the file `name` holds.
+static fwa_status build(fwa_config **out, const char *text, const char *name, const char *const *overrides, int count) {
     fwa_config *config;
     fwa_status status = FWA_OK;
     FWA_TRY(create(&config));
-    FWA_TRY_GOTO(fwa_config_tree_from_file(config, path), fail);
+    FWA_TRY_GOTO(text ? fwa_config_tree_from_text(config, text, name) : fwa_config_tree_from_file(config, name), fail);
     for (int i = 0; i < count; i++) FWA_TRY_GOTO(fwa_config_tree_override(config, overrides[i]), fail);
-    FWA_TRY_GOTO(fwa_config_resolve(config), fail);
-    derive_name(config, path);
-    *out = config;
-    return FWA_OK;
-fail:
-    fwa_config_destroy(config);
-    return status;
-}
-
-fwa_status fwa_config_parse(fwa_config **out, const char *text, const char *name) {
-    fwa_config *config;
-    fwa_status status = FWA_OK;
-    FWA_TRY(create(&config));
-    FWA_TRY_GOTO(fwa_config_tree_from_text(config, text, name), fail);
     FWA_TRY_GOTO(fwa_config_resolve(config), fail);
     derive_name(config, name);
     *out = config;
@@ -139,4 +126,15 @@ fwa_status fwa_config_parse(fwa_config **out, const char *text, const char *name
 fail:
     fwa_config_destroy(config);
     return status;
+}
+
+fwa_status fwa_config_load(fwa_config **out, const char *path, const char *const *overrides, int count) {
+    FWA_TRY(build(out, NULL, path, overrides, count));
+    return FWA_OK;
+}
+
+fwa_status fwa_config_parse(fwa_config **out, const char *text, const char *name, const char *const *overrides,
+                            int count) {
+    FWA_TRY(build(out, text, name, overrides, count));
+    return FWA_OK;
 }

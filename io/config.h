@@ -118,8 +118,9 @@ typedef struct fwa_config {
 // Problems are collected, not returned: call fwa_config_finish once further checks are done. FWA_CONFIG / FWA_FORMAT
 // only where `path` cannot be read or is not YAML (exit code 2 either way). Caller: fwa_config_destroy.
 FWA_MUST_CHECK fwa_status fwa_config_load(fwa_config **out, const char *path, const char *const *overrides, int count);
-// A resolved configuration from text (a checkpoint's); `name` stands in messages.
-FWA_MUST_CHECK fwa_status fwa_config_parse(fwa_config **out, const char *text, const char *name);
+// The same from text (a checkpoint's); `name` stands in messages.
+FWA_MUST_CHECK fwa_status fwa_config_parse(fwa_config **out, const char *text, const char *name,
+                                           const char *const *overrides, int count);
 void fwa_config_destroy(fwa_config *config);
 
 // Adds a problem with the value at `key`; the message gets "file:line: key: " in front.

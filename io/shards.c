@@ -19,7 +19,7 @@
 #define SHARD_MAGIC   20240520
 #define CHOICES_MAGIC 20240522
 #define SHARD_VERSION 1
-#define SHARD_HINT    "copy the file again or write it anew with `fwa data tokenize`"
+#define SHARD_HINT    "copy the file again, or write it anew"
 #define SCAN_BLOCK    65536              // tokens
 #define FINGERPRINT   ((int64_t)1 << 20) // bytes of each end
 
@@ -68,7 +68,7 @@ static fwa_status check_header(shard_file *file) {
     memcpy(header, file->map, sizeof header);
     FWA_CHECK(header[0] == SHARD_MAGIC, FWA_FORMAT, "token shard %s has magic %d: expected %d; %s", file->path,
               header[0], SHARD_MAGIC,
-              header[0] == CHOICES_MAGIC ? "this is a multiple-choice set, for `fwa eval --task mc`"
+              header[0] == CHOICES_MAGIC ? "this is a multiple-choice set, not a stream of tokens"
                                          : "is it another kind of file? " SHARD_HINT);
     FWA_CHECK(header[1] == SHARD_VERSION, FWA_FORMAT,
               "token shard %s has version %d: expected %d (uint16 tokens); " SHARD_HINT, file->path, header[1],
@@ -136,7 +136,7 @@ fwa_status fwa_shards_open(fwa_shards **out, const char *pattern, int64_t vocab)
     FWA_CHECK_GOTO(shards && failed != GLOB_NOSPACE, FWA_MEMORY, done, "no memory for the files of %s", pattern);
     FWA_CHECK_GOTO(failed == 0 && found.gl_pathc > 0, FWA_CONFIG, done,
                    "no file matches \"%s\": expected token shards (*.bin); put them into data/ or set data.train and "
-                   "data.val to where they are (`fwa data tokenize` writes them)",
+                   "data.val to where they are",
                    pattern);
     FWA_TRY_GOTO(open_files(shards, &found, vocab), done);
 done:

@@ -107,6 +107,8 @@ static fwa_status plan_activations(fwa_activations *acts, const fwa_model *model
 fwa_status fwa_activations_create(fwa_activations **out, const fwa_model *model, fwa_backend *backend, int64_t B,
                                   int64_t T, bool train, fwa_comm *sp) {
     fwa_status status = FWA_OK;
+    FWA_CHECK(!sp || sp->size == 1, FWA_UNSUPPORTED,
+              "activations: got sequences shared by %d ranks, expected whole ones", sp->size);
     fwa_activations *acts = calloc(1, sizeof *acts);
     FWA_CHECK(acts, FWA_MEMORY, "activations: out of memory");
     size_t L = (size_t)model->spec.L;

@@ -42,7 +42,8 @@ typedef struct fwa_activations {
     int L;
 } fwa_activations;
 
-// Plans activations of `model` for B sequences of T tokens. `sp`: ranks that share the sequences, or NULL.
+// Plans activations of `model` for B sequences of T tokens. `sp`: ranks that share the sequences, or NULL;
+// FWA_UNSUPPORTED for more than one.
 FWA_MUST_CHECK fwa_status fwa_activations_create(fwa_activations **out, const fwa_model *model, fwa_backend *backend,
                                                  int64_t B, int64_t T, bool train, fwa_comm *sp);
 FWA_MUST_CHECK fwa_status fwa_activations_commit(fwa_activations *acts);

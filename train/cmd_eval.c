@@ -1,11 +1,13 @@
-// fwa eval RUN_OR_CHECKPOINT --task addition [--widths A-B] [--examples N] [--batch N] [--json FILE] [key.path=value
-// ...]
+// fwa eval RUN_OR_CHECKPOINT [run.backend=B] [run.threads=N] [--task addition] [--widths A-B] [--examples N] [--batch
+// N]
+// [--json FILE]
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/log.h"
+#include "core/shape.h"
 #include "io/checkpoint.h"
 #include "io/files.h"
 #include "train/arguments.h"
@@ -20,6 +22,8 @@
 typedef struct request {
     int64_t low, high, examples, batch;
     const char *json;
+    const char *settings[FWA_ARGUMENTS_MAX + 2]; // where to compute: not where the checkpoint was trained
+    int setting_count;
 } request;
 
 // A checkpoint's model, ready to run.
@@ -36,11 +40,12 @@ static void unload(loaded *l) {
     fwa_config_destroy(l->config);
 }
 
-static fwa_status build(loaded *l, fwa_checkpoint *checkpoint, const fwa_world *world) {
+static fwa_status build(loaded *l, fwa_checkpoint *checkpoint, const fwa_world *world, const request *r) {
     fwa_model_spec spec;
     const fwa_checkpoint_state *state = fwa_checkpoint_get_state(checkpoint);
     l->step = state->step;
-    FWA_TRY(fwa_config_parse(&l->config, state->config, fwa_checkpoint_path(checkpoint)));
+    FWA_TRY(
+        fwa_config_parse(&l->config, state->config, fwa_checkpoint_path(checkpoint), r->settings, r->setting_count));
     FWA_CHECK(l->config->task.name == FWA_TASK_ADDITION, FWA_CONFIG, "%s: was trained on another task than addition",
               fwa_checkpoint_path(checkpoint));
     FWA_TRY(fwa_setup_model(&spec, l->config, FWA_ADDITION_VOCAB));
@@ -50,12 +55,12 @@ static fwa_status build(loaded *l, fwa_checkpoint *checkpoint, const fwa_world *
     return fwa_weights_read(l->model, l->backend, checkpoint, false);
 }
 
-static fwa_status load(loaded *l, const fwa_world *world, const char *source) {
+static fwa_status load(loaded *l, const fwa_world *world, const char *source, const request *r) {
     char path[2048];
     fwa_checkpoint *checkpoint = NULL;
     FWA_TRY(fwa_run_find_checkpoint(source, path));
     FWA_TRY(fwa_checkpoint_open(&checkpoint, path));
-    fwa_status status = build(l, checkpoint, world);
+    fwa_status status = build(l, checkpoint, world, r);
     fwa_checkpoint_close(checkpoint);
     return status;
 }
@@ -64,8 +69,8 @@ static fwa_status load(loaded *l, const fwa_world *world, const char *source) {
 static void standard_widths(const fwa_config *config, request *r) {
     int64_t top = config->task.width_max;
     if (r->high > 0) return;
-    r->low = top <= 8 ? 1 : top + 1;
-    r->high = top + (top + 1) / 2;
+    r->low = top <= 8 ? 1 : fwa_min(top + 1, FWA_ADDITION_MAX_WIDTH);
+    r->high = fwa_min(top + (top + 1) / 2, FWA_ADDITION_MAX_WIDTH);
 }
 
 static fwa_status parse_widths(const char *text, request *r) {
@@ -77,6 +82,20 @@ static fwa_status parse_widths(const char *text, request *r) {
                   r->high - r->low < MAX_WIDTHS,
               FWA_USAGE, "--widths '%s': expected A-B with 1 <= A <= B <= %d, for example 33-48", text,
               FWA_ADDITION_MAX_WIDTH);
+    return FWA_OK;
+}
+
+static fwa_status read_settings(const fwa_arguments *arguments, request *r) {
+    r->settings[r->setting_count++] = "run.backend=auto";
+    r->settings[r->setting_count++] = "run.threads=auto";
+    for (int i = 1; i < arguments->count; i++) {
+        const char *word = arguments->at[i];
+        FWA_CHECK(strncmp(word, "run.backend=", 12) == 0 || strncmp(word, "run.threads=", 12) == 0, FWA_USAGE,
+                  "fwa eval: got '%s' behind the checkpoint, expected run.backend=... or run.threads=...: all else is "
+                  "the checkpoint's",
+                  word);
+        r->settings[r->setting_count++] = word;
+    }
     return FWA_OK;
 }
 
@@ -123,9 +142,10 @@ static fwa_status evaluate(fwa_world *world, loaded *l, request *r) {
     for (int64_t width = r->low; width <= r->high; width++)
         FWA_TRY(fwa_evaluate_addition(world, l->model, l->backend, l->config, width, r->examples, r->batch,
                                       &scores[count++]));
-    if (world->rank != 0) return FWA_OK;
-    print_table(scores, count, l->config);
-    return r->json ? write_json(r->json, scores, count, l) : FWA_OK;
+    fwa_status status = FWA_OK;
+    if (world->rank == 0) print_table(scores, count, l->config);
+    if (world->rank == 0 && r->json) status = write_json(r->json, scores, count, l);
+    return fwa_world_agree(world, status);
 }
 
 fwa_status fwa_cmd_eval(fwa_world *world, int argc, char **argv) {
@@ -137,8 +157,8 @@ fwa_status fwa_cmd_eval(fwa_world *world, int argc, char **argv) {
     memset(&r, 0, sizeof r);
     memset(&l, 0, sizeof l);
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
-    FWA_CHECK(arguments.count == 1, FWA_USAGE,
-              "fwa eval: expected one run folder or checkpoint, got %d words (fwa help eval)", arguments.count);
+    FWA_CHECK(arguments.count >= 1, FWA_USAGE, "fwa eval: expected a run folder or checkpoint (fwa help eval)");
+    FWA_TRY(read_settings(&arguments, &r));
     const char *task = fwa_arguments_value(&arguments, "--task", "addition");
     FWA_CHECK(strcmp(task, "addition") == 0, FWA_USAGE, "--task '%s': expected addition", task);
     FWA_TRY(parse_widths(fwa_arguments_value(&arguments, "--widths", NULL), &r));
@@ -146,7 +166,7 @@ fwa_status fwa_cmd_eval(fwa_world *world, int argc, char **argv) {
     FWA_TRY(fwa_arguments_integer(&arguments, "--batch", 100, 1, 1000000, &r.batch));
     r.json = fwa_arguments_value(&arguments, "--json", NULL);
     FWA_TRY(fwa_world_split(world, 1));
-    fwa_status status = fwa_world_agree(world, load(&l, world, arguments.at[0]));
+    fwa_status status = fwa_world_agree(world, load(&l, world, arguments.at[0], &r));
     if (status == FWA_OK) status = evaluate(world, &l, &r);
     unload(&l);
     return status;

@@ -7,6 +7,7 @@
 
 #include "core/log.h"
 #include "dist/watchdog.h"
+#include "kernels/registry.h"
 #include "train/arguments.h"
 #include "train/commands.h"
 #include "train/flops.h"
@@ -21,6 +22,7 @@ typedef struct session {
     fwa_run *run;
     fwa_trainer *trainer;
     double flops; // a token
+    double peak;  // FLOP/s of the rank's device by its data sheet; NaN on a CPU
     double since; // clock at the end of the last logged step
     int64_t since_step;
 } session;
@@ -42,8 +44,7 @@ static fwa_status report_step(session *s, const fwa_step_report *report, double 
     FWA_TRY(t->backend->memory(t->backend, &used, &total));
     double each = steps > 0 ? elapsed / (double)steps : 0.0;
     double rate = each > 0.0 ? (double)(config->train.global_batch * t->source->T) / each : 0.0;
-    // MFU stands on the data sheet of a GPU; a CPU has none here.
-    double mfu = fwa_flops_mfu(s->flops, rate, fwa_flops_device_peak(t->backend->name), t->world->size);
+    double mfu = fwa_flops_mfu(s->flops, rate, s->peak, t->world->size);
     fwa_progress progress = {.step = t->step,
                              .steps = config->train.steps,
                              .loss = report->state.loss,
@@ -137,6 +138,16 @@ static fwa_status init_from(fwa_trainer *trainer, const char *source) {
     return status;
 }
 
+static fwa_status find_peak(const fwa_backend *backend, double *peak) {
+    char device[256];
+    *peak = NAN;
+    if (backend->kind == FWA_BACKEND_CPU) return FWA_OK;
+    FWA_TRY(fwa_backend_describe(backend->kind, backend->device, device, sizeof device));
+    device[strcspn(device, ",")] = '\0'; // the name stands first
+    *peak = fwa_flops_device_peak(device);
+    return FWA_OK;
+}
+
 static fwa_status train(session *s) {
     fwa_trainer *t = s->trainer;
     FWA_TRY(fwa_run_open(s->run, t));
@@ -144,6 +155,7 @@ static fwa_status train(session *s) {
     FWA_TRY(fwa_signals_install(t->world->mpi));
     FWA_TRY(fwa_watchdog_start());
     s->flops = fwa_startup_flops(t);
+    FWA_TRY(find_peak(t->backend, &s->peak));
     s->since = seconds_now();
     s->since_step = t->step;
     fwa_status status = run_steps(s);

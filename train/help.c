@@ -24,10 +24,13 @@ static const fwa_command commands[] = {
      "Exit codes: 0 finished, 1 runtime error, 2 usage, configuration or data, 3 non-finite loss, 4 communication\n"
      "time-out, 75 saved after a signal.\n",
      fwa_cmd_train},
-    {"eval", "RUN_OR_CHECKPOINT [--task addition] [--widths A-B] [--examples N] [--batch N] [--json FILE]",
+    {"eval",
+     "RUN_OR_CHECKPOINT [run.backend=B] [run.threads=N] [--task addition] [--widths A-B] [--examples N] [--batch N]\n"
+     "                [--json FILE]",
      "exact match of the addition task by operand width",
      "Measures a checkpoint in both ways: `upto` draws operand widths from 1..width, `exact` gives both operands that\n"
-     "width. Without --widths: up to half beyond the trained range.\n",
+     "width. Without --widths: up to half beyond the trained range. Backend and threads are those of this machine\n"
+     "unless they are given.\n",
      fwa_cmd_eval},
     {"bench",
      "step CONFIG.yaml [key.path=value ...] [--steps N] | op [--rule R] [--shape BxTxHxK] [--repeats N] [--threads N]",

@@ -133,7 +133,7 @@ static fwa_status check_same_run(const fwa_run *run, const fwa_trainer *trainer,
     fwa_config *old_config = NULL;
     char *lines = NULL;
     fwa_status status = FWA_OK;
-    FWA_TRY(fwa_config_parse(&old_config, state->config, run->resume));
+    FWA_TRY(fwa_config_parse(&old_config, state->config, run->resume, NULL, 0));
     FWA_TRY_GOTO(fwa_config_compare(old_config, run->config, &lines), done);
     FWA_CHECK_GOTO(
         !lines[0], FWA_CONFIG, done,

@@ -139,15 +139,18 @@ static void model_problems(fwa_model_spec *spec, fwa_config *config, int64_t voc
     if (spec->reset_documents && config->task.name != FWA_TASK_LM)
         fwa_config_problem(config, "data.reset_documents",
                            "true: only the lm task has documents to part; set it to false");
+    else if (spec->reset_documents && spec->N <= FWA_LM_DOCUMENT)
+        fwa_config_problem(config, "data.reset_documents",
+                           "true: documents start with id %d, which a vocabulary of %lld does not have; set it to "
+                           "false, or model.vocab_size to more",
+                           FWA_LM_DOCUMENT, (long long)spec->N);
     spec->logit_scale = config->model.logit_scale < 0 ? 1024.0 / (double)spec->D : config->model.logit_scale;
     spec->mixer_count = config->model.mixer_count;
     if (spec->vocab > spec->N)
         fwa_config_problem(config, "model.vocab_size", "%lld is smaller than the %lld ids of the task",
                            (long long)spec->N, (long long)spec->vocab);
-    if (spec->L > FWA_MAX_LAYERS)
-        fwa_config_problem(config, "model.layers", "%lld is more than the %d that are supported", (long long)spec->L,
-                           FWA_MAX_LAYERS);
     for (int i = 0; i < spec->mixer_count; i++) setup_mixer(&spec->mixer[i], config, &config->model.mixer[i]);
+    if (config->model.mixers_count == 0) return; // the configuration has said so
     for (int l = 0; l < spec->L && l < FWA_MAX_LAYERS; l++) {
         const char *name = config->model.mixers[l % config->model.mixers_count];
         for (int i = 0; i < spec->mixer_count; i++)
@@ -165,6 +168,11 @@ static void layout_problems(fwa_config *config, const fwa_world *world) {
             m = config->train.micro_batch;
     if (sp != 1)
         fwa_config_problem(config, "parallel.sp", "%lld: this build cuts no sequences; set it to 1", (long long)sp);
+    if (config->parallel.sp_strategy != FWA_SP_AUTO)
+        fwa_config_problem(config, "parallel.sp_strategy", "this build cuts no sequences; set it to auto");
+    if (config->debug.profile != 0)
+        fwa_config_problem(config, "debug.profile", "%lld: this build times no phases; set it to 0",
+                           (long long)config->debug.profile);
     if (config->parallel.zero != 0)
         fwa_config_problem(config, "parallel.zero", "%lld: this build shards no optimizer state; set it to 0",
                            (long long)config->parallel.zero);
@@ -199,6 +207,9 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
     if (config->run.backend == FWA_CHOOSE_AUTO && fwa_backend_built(FWA_BACKEND_CUDA) &&
         fwa_backend_device_count(FWA_BACKEND_CUDA) > 0)
         kind = FWA_BACKEND_CUDA;
+    if (kind == FWA_BACKEND_CUDA && config->debug.deterministic)
+        fwa_config_problem(config, "debug.deterministic",
+                           "true: the cuda backend promises no equal bits yet; set it to false, or run.backend to cpu");
     const int threads = config->run.threads > 0 ? (int)config->run.threads : world->cores;
     if (plan_only) return fwa_backend_create_plan(out, precision, threads);
     if (kind == FWA_BACKEND_CPU && precision == FWA_BF16) {
@@ -206,8 +217,8 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
                            "bf16 needs the cuda backend, and this run is on the cpu%s; on a cpu use "
                            "train.precision=f32",
                            config->run.backend == FWA_CHOOSE_AUTO ? " (no usable GPU was found)" : "");
-        return fwa_config_finish(config);
     }
+    FWA_TRY(fwa_config_finish(config));
     FWA_TRY(fwa_backend_create(out, kind, precision, kind == FWA_BACKEND_CUDA ? world->node_rank : 0, threads));
     fwa_status status = fwa_backend_complete(*out);
     if (status != FWA_OK) {

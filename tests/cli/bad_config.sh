@@ -67,6 +67,9 @@ refused tiny.yaml "train.micro_batch=5 modle.layers=2 optimizer.lr=fast" "train.
 
 # Numbers that do not go together
 refused tiny.yaml "train.global_batch=7 train.micro_batch=2" "train.global_batch" "got 7" "train.micro_batch 2"
+refused tiny.yaml "model.layers=257" "model.layers" "got 257" "[1, 256]"
+refused tiny.yaml "model.mixer.one.conv=17" "model.mixer.one.conv" "got 17" "[0, 16]"
+refused tiny.yaml "task.width_max=1025" "task.width_max" "got 1025" "[1, 1024]"
 refused tiny.yaml "schedule.warmup=31" "schedule.warmup" "31" "train.steps 30"
 refused tiny.yaml "train.seq_len=5" "train.seq_len" "5"
 refused tiny.yaml "model.vocab_size=100" "model.vocab_size" "100" "259"
@@ -93,6 +96,9 @@ refused tiny.yaml "model.mixer.one.normalized_read=true" "model.mixer.one.normal
 refused tiny.yaml "train.precision=bf16" "train.precision" "bf16 needs the cuda backend" "train.precision=f32"
 refused tiny.yaml "parallel.sp=2" "parallel.sp" "got 2 with 1 ranks"
 refused tiny.yaml "parallel.zero=1" "parallel.zero" "set it to 0"
+refused tiny.yaml "parallel.sp_strategy=ring" "parallel.sp_strategy" "set it to auto"
+refused tiny.yaml "debug.profile=3" "debug.profile" "set it to 0"
+refused tiny-lm.yaml "data.reset_documents=true" "data.reset_documents" "50256" "277"
 refused tiny.yaml "data.reset_documents=true" "data.reset_documents" "set it to false"
 run "$FWA" info
 if ! sed -n '/^  cuda/,/^$/p' out | grep -q 'device [0-9]'; then

@@ -66,6 +66,14 @@ expect 0
 check_not "step 100 has the scores of step 300" cmp -s early.json plain.json
 check "the file does not name its step" grep -q '"step": 100' early.json
 
+# Threads and backend are not the checkpoint's.
+on 1 eval runs/learner --widths 1-1 --examples 10 run.threads=3
+expect 0 "3 threads a rank"
+on 1 eval runs/learner --widths 1-1 --examples 10 run.threads=none
+expect 2 run.threads
+on 1 eval runs/learner --widths 1-1 --examples 10 model.layers=1
+expect 2 model.layers=1 run.threads
+
 # Mistakes
 on 1 eval runs/nothing
 expect 2 runs/nothing

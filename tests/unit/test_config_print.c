@@ -109,7 +109,7 @@ static void expect_round_trip(const fwa_config *config) {
     fwa_config *back = NULL;
     char *text = fwa_config_text(config);
     assert_non_null(text);
-    check_ok(fwa_config_parse(&back, text, "printed.yaml"));
+    check_ok(fwa_config_parse(&back, text, "printed.yaml", NULL, 0));
     check_ok(fwa_config_finish(back));
     char *again = fwa_config_text(back);
     assert_string_equal(text, again);
