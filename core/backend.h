@@ -43,6 +43,7 @@ struct fwa_backend {
     fwa_status (*stream_create)(fwa_backend *, fwa_stream **out);
     void (*stream_destroy)(fwa_backend *, fwa_stream *);
     fwa_status (*stream_synchronize)(fwa_backend *, fwa_stream *);
+    void *(*native_stream)(fwa_stream *); // what other libraries call the stream: a cudaStream_t; NULL on the CPU
     fwa_status (*event_create)(fwa_backend *, fwa_event **out);
     void (*event_destroy)(fwa_backend *, fwa_event *);
     fwa_status (*event_record)(fwa_backend *, fwa_event *, fwa_stream *);

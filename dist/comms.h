@@ -1,4 +1,4 @@
-// Makers of communicators over host memory.
+// Makers of communicators: over host memory, and over that of GPUs.
 #ifndef FWA_DIST_COMMS_H
 #define FWA_DIST_COMMS_H
 
@@ -25,6 +25,27 @@ FWA_MUST_CHECK fwa_status fwa_comm_self_create(fwa_comm **out);
 // all_gather and reduce_scatter may work in place (from = to + rank*count; to = from + rank*count). After FWA_TIMEOUT
 // or FWA_COMM the communicator refuses every later operation with that status: the job is to be ended.
 FWA_MUST_CHECK fwa_status fwa_comm_mpi_create(fwa_comm **out, const void *mpi_comm);
+
+typedef struct fwa_nccl_options {
+    int max_ctas;       // the most multiprocessors that an operation takes from kernels beside it; 0: as NCCL likes
+    bool deterministic; // sets NCCL_ALGO=Ring and NCCL_PROTO=Simple in the environment: the same bits in every run
+    double timeout_s;   // until set_timeout; <= 0: none
+} fwa_nccl_options;
+
+// Collective over `host`, a group over host memory of the same ranks (used here only). For memory of `backend`, which
+// is borrowed; one rank a GPU. FWA_CONFIG if two ranks have the same one, FWA_UNSUPPORTED in a build without NCCL.
+//
+// Operations run on a stream of the communicator's own, after what the caller's stream holds and before what it gets
+// next; NULL for a stream means the backend's main one. A started reduction holds up nothing until `wait`. The host
+// waits only in create, barrier and where NCCL sets up connections: there the time-out holds, and elsewhere a peer that
+// is gone shows in the caller's own wait for its stream (dist/watchdog.h).
+//
+// Sums have the same bits on all ranks; from run to run they do if `deterministic`. MAX and MIN of a NaN are NCCL's.
+// all_gather and reduce_scatter may work in place as those over MPI. After FWA_TIMEOUT, FWA_COMM or FWA_BACKEND the
+// communicator refuses every later operation with that status, and destroy aborts what is under way. NVLink SHARP is
+// left to the user's environment (NCCL_NVLS_ENABLE=0).
+FWA_MUST_CHECK fwa_status fwa_comm_nccl_create(fwa_comm **out, fwa_comm *host, fwa_backend *backend,
+                                               const fwa_nccl_options *options);
 
 #ifdef __cplusplus
 }

@@ -63,6 +63,11 @@ static fwa_status cpu_stream_synchronize(fwa_backend *backend, fwa_stream *strea
     return FWA_OK;
 }
 
+static void *cpu_native_stream(fwa_stream *stream) {
+    (void)stream;
+    return NULL;
+}
+
 static fwa_status cpu_event_create(fwa_backend *backend, fwa_event **out) {
     (void)backend;
     *out = calloc(1, sizeof **out);
@@ -143,6 +148,7 @@ static const fwa_backend cpu_template = {
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
     .stream_synchronize = cpu_stream_synchronize,
+    .native_stream = cpu_native_stream,
     .event_create = cpu_event_create,
     .event_destroy = cpu_event_destroy,
     .event_record = cpu_event_record,

@@ -43,6 +43,8 @@ fwa_status fwa_params_add(const fwa_param_scope *scope, const char *name, fwa_pa
     FWA_CHECK(length > 0 && length < FWA_NAME_MAX, FWA_ERROR, "parameter name '%s.%s' has %d characters, at most %d",
               scope->prefix, name, length, FWA_NAME_MAX - 1);
     param.bucket = scope->bucket;
+    param.row_start = 0;
+    param.rows = param.storage[0];
     if (params->count == params->capacity) FWA_TRY(grow(params));
     *index = params->count;
     params->at[params->count++] = param;
@@ -145,11 +147,18 @@ static void initialize_host(const fwa_param *p, void *host, uint64_t key) {
         }
 }
 
+// Bytes of all stored rows in the masters' type, held here or not.
+static size_t whole_bytes(const fwa_param *p) {
+    size_t bytes = fwa_dtype_size(p->tensor[FWA_PARAM_MASTER].dtype);
+    for (int d = 0; d < p->ndim; d++) bytes *= (size_t)p->storage[d];
+    return bytes;
+}
+
 fwa_status fwa_params_initialize(fwa_params *params, fwa_backend *backend, uint64_t seed) {
     fwa_status status = FWA_OK;
     size_t largest = sizeof(double);
     for (int i = 0; i < params->count; i++) {
-        size_t bytes = fwa_tensor_bytes(params->at[i].tensor[FWA_PARAM_MASTER]);
+        size_t bytes = whole_bytes(&params->at[i]);
         if (bytes > largest) largest = bytes;
     }
     void *host = malloc(largest);
@@ -157,9 +166,11 @@ fwa_status fwa_params_initialize(fwa_params *params, fwa_backend *backend, uint6
     for (int i = 0; i < params->count; i++) {
         fwa_param *p = &params->at[i];
         fwa_tensor master = p->tensor[FWA_PARAM_MASTER];
-        memset(host, 0, fwa_tensor_bytes(master));
+        size_t bytes = fwa_tensor_bytes(master), whole = whole_bytes(p);
+        size_t start = bytes < whole ? whole / (size_t)p->storage[0] * (size_t)p->row_start : 0;
+        memset(host, 0, whole);
         initialize_host(p, host, seed);
-        FWA_TRY_GOTO(backend->upload(backend, backend->stream, master.data, host, fwa_tensor_bytes(master)), done);
+        FWA_TRY_GOTO(backend->upload(backend, backend->stream, master.data, (char *)host + start, bytes), done);
         FWA_TRY_GOTO(backend->stream_synchronize(backend, backend->stream), done);
     }
     FWA_TRY_GOTO(fwa_params_refresh(params, backend), done);
@@ -172,7 +183,8 @@ fwa_status fwa_params_refresh(fwa_params *params, fwa_backend *backend) {
     if (!params->arena[FWA_PARAM_VALUE]) return FWA_OK;
     for (int i = 0; i < params->count; i++) {
         fwa_param *p = &params->at[i];
-        FWA_TRY(backend->ops->cast(backend->stream, p->tensor[FWA_PARAM_VALUE], p->tensor[FWA_PARAM_MASTER]));
+        if (p->rows == 0) continue;
+        FWA_TRY(backend->ops->cast(backend->stream, fwa_param_rows(p, FWA_PARAM_VALUE), p->tensor[FWA_PARAM_MASTER]));
     }
     return FWA_OK;
 }
@@ -196,6 +208,11 @@ fwa_tensor fwa_params_bucket(const fwa_params *params, int bucket) {
     return fwa_tensor_1d(start, dtype, (int64_t)((size_t)(end - start) / fwa_dtype_size(dtype)));
 }
 
+fwa_tensor fwa_param_rows(const fwa_param *param, fwa_param_class which) {
+    fwa_tensor t = param->tensor[which];
+    return t.shape[0] == param->rows ? t : fwa_tensor_slice(t, 0, param->row_start, param->rows);
+}
+
 static void describe_init(const fwa_init *init, char text[48]) {
     const char *const kinds[] = {"constant", "normal", "uniform", "log", "inverse_softplus"};
     if (init->kind < FWA_INIT_LOG)
@@ -211,6 +228,11 @@ fwa_named_tensor fwa_param_named(const fwa_param *param, fwa_param_class which) 
     memcpy(named.shape, param->shape, sizeof named.shape);
     named.tensor = param->tensor[which];
     for (int d = 0; d < param->ndim; d++) named.tensor.shape[d] = param->shape[d]; // strides stay those of storage
+    if (which == FWA_PARAM_MASTER || which == FWA_PARAM_M || which == FWA_PARAM_V) {
+        named.tensor.data = fwa_param_rows(param, which).data;
+        named.row_start = fwa_min(param->row_start, param->shape[0]);
+        named.tensor.shape[0] = fwa_min(param->row_start + param->rows, param->shape[0]) - named.row_start;
+    }
     named.decay = param->decay;
     describe_init(&param->init, named.init);
     return named;

@@ -46,12 +46,13 @@ typedef struct fwa_param {
     int64_t shape[FWA_MAX_DIMS];   // logical
     int64_t storage[FWA_MAX_DIMS]; // >= shape
     fwa_init init;
-    bool matrix;                              // read by products: value in the compute type
-    bool decay;                               // weight decay applies
-    bool width_scaled;                        // learning rate x base width / d_model: 2-D matrices inside blocks
-    bool packed;                              // lies directly behind the parameter before it
-    int bucket;                               // gradients of one bucket are contiguous and finished together
-    fwa_tensor tensor[FWA_PARAM_CLASS_COUNT]; // storage shape
+    bool matrix;             // read by products: value in the compute type
+    bool decay;              // weight decay applies
+    bool width_scaled;       // learning rate x base width / d_model: 2-D matrices inside blocks
+    bool packed;             // lies directly behind the parameter before it
+    int bucket;              // gradients of one bucket are contiguous and finished together
+    int64_t row_start, rows; // stored rows that this rank updates: all, unless sharded (layers/shard.h)
+    fwa_tensor tensor[FWA_PARAM_CLASS_COUNT]; // storage shape; of a sharded class only `rows` rows
 } fwa_param;
 
 typedef struct fwa_params {
@@ -83,14 +84,17 @@ size_t fwa_params_bytes(const fwa_params *params, fwa_param_class which); // of 
 
 // Writes initial values: element i of a parameter is a function of (seed, name, i), whatever the layout.
 FWA_MUST_CHECK fwa_status fwa_params_initialize(fwa_params *params, fwa_backend *backend, uint64_t seed);
-// values = masters in the compute type (nothing to do where they are the same memory).
+// values = masters in the compute type (nothing to do where they are the same memory), of the rows held here.
 FWA_MUST_CHECK fwa_status fwa_params_refresh(fwa_params *params, fwa_backend *backend);
 
 // The parameters first .. first+count-1, packed in memory, as one matrix [sum of rows, columns] of a class.
 fwa_tensor fwa_params_packed(const fwa_params *params, int first, int count, fwa_param_class which);
 // The gradients of one bucket as one dense vector.
 fwa_tensor fwa_params_bucket(const fwa_params *params, int bucket);
-// Logical view of a parameter for io; the tensor points to the class's own memory.
+// The stored rows of a class that this rank updates. After commit.
+fwa_tensor fwa_param_rows(const fwa_param *param, fwa_param_class which);
+// Logical view of a parameter for io; the tensor points to the class's own memory. Of masters and moments: the rows
+// that this rank updates.
 fwa_named_tensor fwa_param_named(const fwa_param *param, fwa_param_class which);
 
 #ifdef __cplusplus

@@ -8,9 +8,10 @@
 extern "C" {
 #endif
 
-// Collective. argv[0] is "step" or "op".
+// Collective. argv[0] is "step", "op" or "comm".
 fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv);
 fwa_status fwa_bench_op(fwa_world *world, int argc, char **argv);
+fwa_status fwa_bench_comm(fwa_world *world, int argc, char **argv);
 
 double fwa_bench_now(void); // seconds of a monotonic clock
 // Sorts `seconds` and returns the median.

@@ -1,4 +1,4 @@
-// fwa bench step|op ...: one table of what can be timed. Nothing prints a speed unless the check beside it passes.
+// fwa bench step|op|comm ...: one table of what can be timed. Nothing prints a speed unless the check beside it passes.
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -26,9 +26,9 @@ fwa_status fwa_cmd_bench(fwa_world *world, int argc, char **argv) {
     static const struct {
         const char *name;
         fwa_status (*run)(fwa_world *, int, char **);
-    } benches[] = {{"step", fwa_bench_step}, {"op", fwa_bench_op}};
-    FWA_CHECK(argc >= 2, FWA_USAGE, "fwa bench: expected step or op (fwa help bench)");
+    } benches[] = {{"step", fwa_bench_step}, {"op", fwa_bench_op}, {"comm", fwa_bench_comm}};
+    FWA_CHECK(argc >= 2, FWA_USAGE, "fwa bench: expected step, op or comm (fwa help bench)");
     for (size_t i = 0; i < sizeof benches / sizeof *benches; i++)
         if (strcmp(argv[1], benches[i].name) == 0) return benches[i].run(world, argc - 1, argv + 1);
-    FWA_FAIL(FWA_USAGE, "fwa bench '%s': expected step or op", argv[1]);
+    FWA_FAIL(FWA_USAGE, "fwa bench '%s': expected step, op or comm", argv[1]);
 }

@@ -106,6 +106,7 @@ static fwa_status run_steps(session *s) {
         fwa_step_report report;
         double limit = t->step == first ? config->comm.first_timeout_s : config->comm.timeout_s;
         fwa_world_set_timeout(t->world, limit);
+        t->comm->set_timeout(t->comm, limit);
         fwa_watchdog_expect(limit, "a training step");
         FWA_TRY(fwa_trainer_step(t, &report));
 
@@ -185,7 +186,10 @@ static fwa_status start(session *s, fwa_world *world, fwa_config *config, const 
         return FWA_OK;
     }
     FWA_TRY(fwa_trainer_create(&s->trainer, world, config, NULL, false));
-    if (init && !s->run->resume[0]) FWA_TRY(fwa_world_agree(world, init_from(s->trainer, init)));
+    if (init && !s->run->resume[0]) {
+        FWA_TRY(fwa_world_agree(world, init_from(s->trainer, init)));
+        FWA_TRY(fwa_trainer_share(s->trainer));
+    }
     return train(s);
 }
 

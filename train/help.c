@@ -33,10 +33,15 @@ static const fwa_command commands[] = {
      "unless they are given.\n",
      fwa_cmd_eval},
     {"bench",
-     "step CONFIG.yaml [key.path=value ...] [--steps N] | op [--rule R] [--shape BxTxHxK] [--repeats N] [--threads N]",
-     "time training steps or mixing rules, after a check",
+     "step CONFIG.yaml [key.path=value ...] [--steps N] | op [--rule R] [--shape BxTxHxK] [--repeats N] [--threads N]\n"
+     "                 | comm [--backend cpu|cuda] [--from BYTES] [--to BYTES] [--ctas N]",
+     "time training steps, mixing rules or communication, after a check",
      "step: whole training steps on random tokens; checks first that a repeated batch is learned.\n"
-     "op: forward and backward of a mixing rule; checks first that its chunk form equals the recurrence.\n",
+     "op: forward and backward of a mixing rule; checks first that its chunk form equals the recurrence.\n"
+     "comm: all-reduce, all-gather, reduce-scatter and exchange (each rank sends to the next) between the ranks, from\n"
+     "8 B to 256 MB: MPI on the cpu, NCCL on cuda with --ctas multiprocessors (0: as NCCL likes). Checks every result\n"
+     "for its exact value first. algbw: bytes over time; busbw, which compares with the hardware whatever the number\n"
+     "n of ranks: algbw x 2(n-1)/n for all-reduce, x (n-1)/n for all-gather and reduce-scatter.\n",
      fwa_cmd_bench},
     {"op",
      "[--rule R] --in CASE.h5 --out ANSWER.h5 | --check CASE.h5 [CASE.h5 ...] [--out ANSWER.h5] [--tolerance E]\n"

@@ -12,15 +12,17 @@ fwa_status fwa_optimizer_update(const fwa_model *model, fwa_backend *backend, co
     bool shared = !model->params.arena[FWA_PARAM_VALUE];
     for (int i = 0; i < model->params.count; i++) {
         const fwa_param *p = &model->params.at[i];
+        if (p->rows == 0) continue;
         bool scaled = p->width_scaled && config->optimizer.width_scale;
         fwa_adamw_options options = {.lr_scale = scaled ? FWA_BASE_WIDTH / (double)model->spec.D : 1.0,
                                      .beta1 = config->optimizer.beta1,
                                      .beta2 = config->optimizer.beta2,
                                      .eps = config->optimizer.eps,
                                      .decay = p->decay ? config->optimizer.weight_decay : 0.0};
-        FWA_TRY(backend->ops->adamw(
-            backend->stream, p->tensor[FWA_PARAM_MASTER], shared ? fwa_tensor_absent() : p->tensor[FWA_PARAM_VALUE],
-            p->tensor[FWA_PARAM_GRAD], p->tensor[FWA_PARAM_M], p->tensor[FWA_PARAM_V], &options, state));
+        fwa_tensor value = shared ? fwa_tensor_absent() : fwa_param_rows(p, FWA_PARAM_VALUE);
+        FWA_TRY(backend->ops->adamw(backend->stream, fwa_param_rows(p, FWA_PARAM_MASTER), value,
+                                    fwa_param_rows(p, FWA_PARAM_GRAD), fwa_param_rows(p, FWA_PARAM_M),
+                                    fwa_param_rows(p, FWA_PARAM_V), &options, state));
     }
     return FWA_OK;
 }

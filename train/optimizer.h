@@ -13,7 +13,7 @@ extern "C" {
 
 // Adds the squares of every gradient to state->grad_square, in the order of the table.
 FWA_MUST_CHECK fwa_status fwa_optimizer_norm(const fwa_model *model, fwa_backend *backend, fwa_step_state *state);
-// Updates masters, moments and values from the gradients, as *state (device memory) says.
+// Updates masters, moments and values from the gradients, as *state (device memory) says: the rows held here.
 FWA_MUST_CHECK fwa_status fwa_optimizer_update(const fwa_model *model, fwa_backend *backend, const fwa_config *config,
                                                const fwa_step_state *state);
 

@@ -195,11 +195,11 @@ static fwa_status open_folder(fwa_run *run, const fwa_trainer *trainer) {
 
 fwa_status fwa_run_open(fwa_run *run, fwa_trainer *trainer) {
     FWA_TRY(fwa_world_agree(run->world, run->resume[0] ? restore(run, trainer) : FWA_OK));
+    if (run->resume[0]) FWA_TRY(fwa_trainer_share(trainer));
     return fwa_world_agree(run->world, open_folder(run, trainer));
 }
 
-static fwa_status write_checkpoint(fwa_checkpoint_writer *writer, fwa_trainer *trainer,
-                                   const fwa_checkpoint_state *state) {
+static fwa_status write_shard(fwa_checkpoint_writer *writer, const fwa_trainer *trainer) {
     fwa_weights weights;
     fwa_status status = FWA_OK;
     FWA_TRY_GOTO(fwa_weights_view(&weights, trainer->model, trainer->backend, FWA_PART_COUNT), done);
@@ -207,18 +207,34 @@ static fwa_status write_checkpoint(fwa_checkpoint_writer *writer, fwa_trainer *t
     FWA_TRY_GOTO(fwa_weights_check(&weights), done);
     FWA_TRY_GOTO(fwa_checkpoint_write_shard(writer, (const fwa_named_tensor *const *)weights.named, weights.count),
                  done);
-    FWA_TRY_GOTO(fwa_checkpoint_publish(writer, 1, state), done);
 done:
     fwa_weights_release(&weights);
     return status;
 }
 
-// Without optimizer sharding rank 0 holds everything and writes alone.
-static fwa_status save(fwa_run *run, fwa_trainer *trainer, const fwa_step_state *state) {
+// Shard number of this rank in a checkpoint; -1 where another rank holds the same rows and writes them.
+static int shard_of(const fwa_trainer *trainer) {
+    const fwa_world *world = trainer->world;
+    if (trainer->sharded) return world->sp_rank == 0 ? world->dp_rank : -1;
+    return world->rank == 0 ? 0 : -1;
+}
+
+static fwa_status begin(fwa_checkpoint_writer **writer, const fwa_run *run, const fwa_trainer *trainer, int shard) {
+    size_t bytes = 3 * fwa_params_bytes(&trainer->model->params, FWA_PARAM_GRAD); // of the whole model
+    return fwa_checkpoint_begin(writer, run->path, trainer->step, shard, (int64_t)bytes);
+}
+
+// Rank 0 has made the folder.
+static fwa_status write_checkpoint(fwa_checkpoint_writer **writer, const fwa_run *run, const fwa_trainer *trainer) {
+    int shard = shard_of(trainer);
+    if (shard < 0) return FWA_OK;
+    if (shard > 0) FWA_TRY(begin(writer, run, trainer, shard));
+    return write_shard(*writer, trainer);
+}
+
+static fwa_status publish(fwa_checkpoint_writer *writer, const fwa_run *run, const fwa_trainer *trainer,
+                          const fwa_step_state *state) {
     const fwa_config *config = run->config;
-    fwa_checkpoint_writer *writer = NULL;
-    fwa_status status = FWA_OK;
-    if (run->world->rank != 0) return FWA_OK;
     char *text = fwa_config_text(config);
     FWA_CHECK(text, FWA_MEMORY, "checkpoint: out of memory for the configuration");
     fwa_checkpoint_state out = {.step = trainer->step,
@@ -236,13 +252,23 @@ static fwa_status save(fwa_run *run, fwa_trainer *trainer, const fwa_step_state 
                                 .config = text,
                                 .version = fwa_version_text(),
                                 .command = run->command};
-    int64_t bytes = (int64_t)(3 * fwa_params_bytes(&trainer->model->params, FWA_PARAM_MASTER));
-    FWA_TRY_GOTO(fwa_checkpoint_begin(&writer, run->path, trainer->step, 0, bytes), done);
-    FWA_TRY_GOTO(write_checkpoint(writer, trainer, &out), done);
-    FWA_TRY_GOTO(fwa_checkpoint_prune(run->path, config->checkpoint.keep_last, config->checkpoint.keep_every), done);
+    fwa_status status = fwa_checkpoint_publish(writer, trainer->sharded ? run->world->dp_size : 1, &out);
+    free(text);
+    FWA_TRY(status);
+    return fwa_checkpoint_prune(run->path, config->checkpoint.keep_last, config->checkpoint.keep_every);
+}
+
+// Rank 0 makes the folder, every rank that holds rows of its own writes them, rank 0 publishes once all have.
+static fwa_status save(fwa_run *run, const fwa_trainer *trainer, const fwa_step_state *state) {
+    fwa_world *world = run->world;
+    fwa_checkpoint_writer *writer = NULL;
+    fwa_status status = FWA_OK;
+    bool first = world->rank == 0;
+    FWA_TRY_GOTO(fwa_world_agree(world, first ? begin(&writer, run, trainer, 0) : FWA_OK), done);
+    FWA_TRY_GOTO(fwa_world_agree(world, write_checkpoint(&writer, run, trainer)), done);
+    FWA_TRY_GOTO(fwa_world_agree(world, first ? publish(writer, run, trainer, state) : FWA_OK), done);
 done:
     fwa_checkpoint_end(writer);
-    free(text);
     return status;
 }
 
@@ -251,7 +277,7 @@ fwa_status fwa_run_save(fwa_run *run, fwa_trainer *trainer) {
     fwa_step_state state;
     FWA_TRY(backend->download(backend, backend->stream, &state, trainer->state, sizeof state));
     FWA_TRY(backend->stream_synchronize(backend, backend->stream));
-    FWA_TRY(fwa_world_agree(run->world, save(run, trainer, &state)));
+    FWA_TRY(save(run, trainer, &state));
     if (run->world->rank == 0) fwa_log_info("saved checkpoint at step %lld", (long long)trainer->step);
     return FWA_OK;
 }

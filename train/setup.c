@@ -6,6 +6,7 @@
 
 #include "core/log.h"
 #include "kernels/registry.h"
+#include "train/ranks.h"
 
 static void mixer_key(char *key, size_t size, const fwa_mixer_config *mixer, const char *field) {
     snprintf(key, size, "model.mixer.%s.%s", mixer->name, field);
@@ -173,8 +174,9 @@ static void layout_problems(fwa_config *config, const fwa_world *world) {
     if (config->debug.profile != 0)
         fwa_config_problem(config, "debug.profile", "%lld: this build times no phases; set it to 0",
                            (long long)config->debug.profile);
-    if (config->parallel.zero != 0)
-        fwa_config_problem(config, "parallel.zero", "%lld: this build shards no optimizer state; set it to 0",
+    if (config->parallel.zero > 1)
+        fwa_config_problem(config, "parallel.zero",
+                           "%lld: gradients and values are not sharded; set it to 1 (optimizer state) or 0",
                            (long long)config->parallel.zero);
     bool sound = m > 0 && G % m == 0; // otherwise the configuration has said so
     if (sound && G % (ranks * m))
@@ -219,7 +221,10 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
                            config->run.backend == FWA_CHOOSE_AUTO ? " (no usable GPU was found)" : "");
     }
     FWA_TRY(fwa_config_finish(config));
-    FWA_TRY(fwa_backend_create(out, kind, precision, kind == FWA_BACKEND_CUDA ? world->node_rank : 0, threads));
+    int device = 0;
+    if (kind == FWA_BACKEND_CUDA && fwa_backend_device_count(kind) > 0)
+        FWA_TRY(fwa_ranks_device(world, fwa_backend_device_count(kind), &device));
+    FWA_TRY(fwa_backend_create(out, kind, precision, device, threads));
     fwa_status status = fwa_backend_complete(*out);
     if (status != FWA_OK) {
         (*out)->destroy(*out);

@@ -1,7 +1,7 @@
 // One training step, top to bottom:
 //
 //   clear gradients and sums -> for each micro-batch: load, forward, loss, backward -> sum gradients over ranks (during
-//   the last backward pass) -> norm, clip factor, guard -> AdamW
+//   the last backward pass) -> norm, clip factor, guard -> AdamW -> share the values where ranks update pieces of them
 #include <string.h>
 
 #include "train/optimizer.h"
@@ -45,10 +45,9 @@ static fwa_status micro_batches(fwa_trainer *t, control *mine) {
 }
 
 static fwa_status reduce(fwa_trainer *t, control *all) {
-    fwa_comm *dp = t->world->dp;
     fwa_stream *stream = t->backend->stream;
     FWA_TRY(fwa_buckets_wait(t->buckets, stream));
-    FWA_TRY(dp->all_reduce(dp, stream, &t->state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM)); // loss_sum, valid
+    FWA_TRY(t->comm->all_reduce(t->comm, stream, &t->state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM)); // loss_sum, valid
     return t->world->all->all_reduce(t->world->all, stream, all, sizeof *all / sizeof(int64_t), FWA_I64,
                                      FWA_REDUCE_SUM);
 }
@@ -65,6 +64,7 @@ fwa_status fwa_trainer_step(fwa_trainer *t, fwa_step_report *report) {
     FWA_TRY(fwa_optimizer_norm(t->model, backend, t->state));
     FWA_TRY(backend->ops->step_finish(backend->stream, t->state, &options));
     FWA_TRY(fwa_optimizer_update(t->model, backend, config, t->state));
+    FWA_TRY(fwa_trainer_share(t));
 
     FWA_TRY(backend->download(backend, backend->stream, &report->state, t->state, sizeof report->state));
     FWA_TRY(backend->stream_synchronize(backend, backend->stream));

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layers/shard.h"
+#include "train/ranks.h"
 #include "train/setup.h"
 
 static fwa_status create_buckets(fwa_trainer *t) {
@@ -12,7 +14,7 @@ static fwa_status create_buckets(fwa_trainer *t) {
     fwa_tensor *tensors = calloc((size_t)params->buckets, sizeof *tensors);
     FWA_CHECK(tensors, FWA_MEMORY, "gradient buckets: out of memory");
     for (int i = 0; i < params->buckets; i++) tensors[i] = fwa_params_bucket(params, i);
-    fwa_status status = fwa_buckets_create(&t->buckets, t->world->dp, tensors, params->buckets);
+    fwa_status status = fwa_buckets_create(&t->buckets, t->comm, tensors, params->buckets);
     free(tensors);
     return status;
 }
@@ -24,7 +26,6 @@ static fwa_status allocate(fwa_trainer *t) {
     FWA_TRY(fwa_model_commit(t->model, backend, (uint64_t)config->run.seed));
     FWA_TRY(fwa_activations_commit(t->acts));
     FWA_TRY(fwa_activations_commit(t->eval));
-    FWA_TRY(create_buckets(t));
     FWA_TRY(backend->alloc(backend, (void **)&t->state, sizeof *t->state));
     FWA_TRY(backend->alloc(backend, (void **)&t->eval_state, sizeof *t->eval_state));
     FWA_TRY(backend->fill(backend, backend->stream, t->state, 0, sizeof *t->state));
@@ -45,11 +46,28 @@ static fwa_status build(fwa_trainer *t, bool plan_only) {
     FWA_TRY(fwa_setup_model(&spec, config, vocab));
     FWA_TRY(fwa_setup_backend(&t->backend, config, t->world, plan_only));
     FWA_TRY(fwa_model_create(&t->model, &spec, t->backend, true));
+    t->sharded = config->parallel.zero == 1 && t->world->dp_size > 1;
+    if (t->sharded) FWA_TRY(fwa_params_shard(&t->model->params, t->world->dp_rank, t->world->dp_size));
     int64_t m = config->train.micro_batch;
     FWA_TRY(fwa_activations_create(&t->acts, t->model, t->backend, m, T, true, NULL));
     FWA_TRY(fwa_activations_create(&t->eval, t->model, t->backend, m, T, false, NULL));
     t->accumulation = config->train.global_batch / (m * t->world->dp_size);
     return plan_only ? FWA_OK : allocate(t);
+}
+
+static fwa_status connect(fwa_trainer *t) {
+    const fwa_config *config = t->config;
+    const fwa_ranks_options options = {.max_ctas = FWA_RANKS_CTAS,
+                                       .deterministic = config->debug.deterministic,
+                                       .timeout_s = config->comm.first_timeout_s};
+    FWA_TRY(fwa_ranks_connect(&t->comm, t->world, t->backend, &options));
+    return create_buckets(t);
+}
+
+// Ranks that wait for each other come here only after all have built their part.
+static fwa_status join_ranks(fwa_trainer *t) {
+    FWA_TRY(fwa_world_agree(t->world, connect(t)));
+    return fwa_world_agree(t->world, fwa_trainer_share(t));
 }
 
 fwa_status fwa_trainer_create(fwa_trainer **out, fwa_world *world, fwa_config *config, fwa_source *source,
@@ -62,6 +80,7 @@ fwa_status fwa_trainer_create(fwa_trainer **out, fwa_world *world, fwa_config *c
     t->config = config;
     t->best_val_loss = NAN;
     fwa_status status = fwa_world_agree(world, build(t, plan_only));
+    if (status == FWA_OK && !plan_only) status = join_ranks(t);
     if (status != FWA_OK) {
         fwa_trainer_destroy(t);
         return fwa_error_pass(status, __FILE__, __LINE__, __func__);
@@ -73,6 +92,7 @@ fwa_status fwa_trainer_create(fwa_trainer **out, fwa_world *world, fwa_config *c
 void fwa_trainer_destroy(fwa_trainer *t) {
     if (!t) return;
     fwa_buckets_destroy(t->buckets);
+    fwa_ranks_leave(t->comm, t->world);
     fwa_activations_destroy(t->acts);
     fwa_activations_destroy(t->eval);
     fwa_model_destroy(t->model);
@@ -83,6 +103,10 @@ void fwa_trainer_destroy(fwa_trainer *t) {
     free(t->tokens);
     free(t->targets);
     free(t);
+}
+
+fwa_status fwa_trainer_share(fwa_trainer *t) {
+    return t->sharded ? fwa_params_gather(&t->model->params, t->comm, t->backend->stream) : FWA_OK;
 }
 
 // Fills up a batch that has fewer than m sequences left with sequences without loss.
@@ -110,7 +134,7 @@ fwa_status fwa_trainer_validate(fwa_trainer *t, double *loss) {
         FWA_TRY(load_validation(t, mine, fwa_min(m, total - mine)));
         FWA_TRY(fwa_model_evaluate(t->model, t->eval, t->eval_state));
     }
-    FWA_TRY(world->dp->all_reduce(world->dp, backend->stream, &t->eval_state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM));
+    FWA_TRY(t->comm->all_reduce(t->comm, backend->stream, &t->eval_state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM));
     FWA_TRY(backend->download(backend, backend->stream, &host, t->eval_state, sizeof host));
     FWA_TRY(backend->stream_synchronize(backend, backend->stream));
     *loss = host.loss_sum / host.valid;

@@ -20,6 +20,8 @@ typedef struct fwa_trainer {
     fwa_model *model;
     fwa_activations *acts; // of a micro-batch [m,T]; validation uses them too
     fwa_activations *eval;
+    fwa_comm *comm; // of the data ranks, over the backend's memory
+    bool sharded;   // each data rank updates its piece of the parameters (layers/shard.h)
     fwa_buckets *buckets;
     fwa_step_state *state; // device memory
     fwa_step_state *eval_state;
@@ -42,6 +44,8 @@ typedef struct fwa_step_report {
 FWA_MUST_CHECK fwa_status fwa_trainer_create(fwa_trainer **out, fwa_world *world, fwa_config *config,
                                              fwa_source *source, bool plan_only);
 void fwa_trainer_destroy(fwa_trainer *trainer);
+// Collective. Every rank gets the values that others have updated or loaded; nothing to do unless they are sharded.
+FWA_MUST_CHECK fwa_status fwa_trainer_share(fwa_trainer *trainer);
 
 // Collective. One step on global batch number trainer->step; counts it.
 FWA_MUST_CHECK fwa_status fwa_trainer_step(fwa_trainer *trainer, fwa_step_report *report);

@@ -21,7 +21,7 @@ fwa_status fwa_weights_view(fwa_weights *weights, const fwa_model *model, fwa_ba
             fwa_named_tensor *named = &weights->named[part][i];
             *named = fwa_param_named(p, class_of_part[part]);
             if (backend->kind == FWA_BACKEND_CPU) continue;
-            named->tensor.data = calloc(1, fwa_tensor_bytes(p->tensor[class_of_part[part]]));
+            named->tensor.data = calloc(1, fwa_tensor_bytes(fwa_param_rows(p, class_of_part[part])) + 1);
             FWA_CHECK(named->tensor.data, FWA_MEMORY, "parameter views: no host memory for %s", p->name);
         }
     }
@@ -33,7 +33,7 @@ static fwa_status move(fwa_weights *weights, const fwa_model *model, bool to_hos
     if (backend->kind == FWA_BACKEND_CPU) return FWA_OK;
     for (int part = 0; part < weights->parts; part++)
         for (int i = 0; i < weights->count; i++) {
-            fwa_tensor device = model->params.at[i].tensor[class_of_part[part]];
+            fwa_tensor device = fwa_param_rows(&model->params.at[i], class_of_part[part]);
             void *host = weights->named[part][i].tensor.data;
             if (to_host)
                 FWA_TRY(backend->download(backend, backend->stream, host, device.data, fwa_tensor_bytes(device)));
@@ -61,6 +61,7 @@ static bool finite_row(const fwa_tensor *tensor, int64_t start, int64_t count) {
 
 static bool finite_tensor(const fwa_tensor *tensor) {
     int64_t rows = tensor->ndim > 1 ? tensor->shape[0] : 1, count = fwa_tensor_count(*tensor);
+    if (count == 0) return true;
     for (int64_t r = 0; r < rows; r++)
         if (!finite_row(tensor, r * tensor->stride[0], count / rows)) return false;
     return true;

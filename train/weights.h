@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-// Host views of masters and, with three parts, moments: the memory itself on the CPU, a copy elsewhere.
+// Host views of masters and, with three parts, moments: the memory itself on the CPU, a copy elsewhere. Of the rows
+// that this rank updates.
 typedef struct fwa_weights {
     fwa_backend *backend; // borrowed
     int count, parts;
@@ -24,8 +25,9 @@ FWA_MUST_CHECK fwa_status fwa_weights_store(fwa_weights *weights, const fwa_mode
 FWA_MUST_CHECK fwa_status fwa_weights_check(const fwa_weights *weights);
 void fwa_weights_release(fwa_weights *weights);
 
-// Fills the model from an open checkpoint: masters, with `moments` m and v too; values follow. FWA_CONFIG where the
-// checkpoint holds parameters that the model lacks, FWA_FORMAT where one is missing there or has another shape.
+// Fills the rows held here from an open checkpoint: masters, with `moments` m and v too; values follow. FWA_CONFIG
+// where the checkpoint holds parameters that the model lacks, FWA_FORMAT where one is missing there or has another
+// shape.
 FWA_MUST_CHECK fwa_status fwa_weights_read(fwa_model *model, fwa_backend *backend, fwa_checkpoint *checkpoint,
                                            bool moments);
 

@@ -123,6 +123,10 @@ fwa_status stream_synchronize(fwa_backend *backend, fwa_stream *stream) {
     return FWA_OK;
 }
 
+void *native_stream(fwa_stream *stream) {
+    return stream->handle;
+}
+
 fwa_status event_create(fwa_backend *backend, fwa_event **out) {
     FWA_TRY(use(backend));
     cudaEvent_t handle = nullptr;
@@ -252,6 +256,7 @@ fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int d
         .stream_create = stream_create,
         .stream_destroy = stream_destroy,
         .stream_synchronize = stream_synchronize,
+        .native_stream = native_stream,
         .event_create = event_create,
         .event_destroy = event_destroy,
         .event_record = event_record,

@@ -25,7 +25,7 @@ for header in $("$here/sources.sh" . '*.h'); do
         compile cc c "$header" -std=c11 -DFWA_REAL_BITS=64
         ;;
     tests/*) compile cc c "$header" -std=c11 ;;
-    kernels/cuda/*) ;; # needs the CUDA compiler, which reads it in every build that has one
+    kernels/cuda/* | dist/nccl_*) ;; # needs CUDA, whose compiler reads it in every build that has one
     *)
         compile cc c "$header" -std=c11
         compile c++ c++ "$header" -std=c++20

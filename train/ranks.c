@@ -1,0 +1,32 @@
+// Ranks on their devices.
+#include "train/ranks.h"
+
+#include <stdlib.h>
+
+#include "dist/comms.h"
+
+fwa_status fwa_ranks_device(const fwa_world *world, int visible, int *device) {
+    const char *given = getenv("CUDA_VISIBLE_DEVICES");
+    bool own = visible == 1 && given && given[0]; // of this task, or one for all: told apart by fwa_comm_nccl_create
+    *device = own ? 0 : world->node_rank;
+    FWA_CHECK(own || visible >= world->node_size, FWA_CONFIG,
+              "host %s: %d ranks and %d visible GPU%s, expected one rank a GPU; start fewer ranks on the node (mpirun "
+              "-np, --ntasks-per-node), or give each task its GPU (--gpus-per-task=1)",
+              world->host, world->node_size, visible, visible == 1 ? "" : "s");
+    return FWA_OK;
+}
+
+fwa_status fwa_ranks_connect(fwa_comm **out, fwa_world *world, fwa_backend *backend, const fwa_ranks_options *options) {
+    const fwa_nccl_options nccl = {options->max_ctas, options->deterministic, options->timeout_s};
+    *out = NULL;
+    if (backend->kind == FWA_BACKEND_CPU) {
+        *out = world->dp;
+        return FWA_OK;
+    }
+    if (world->dp_size == 1) return fwa_comm_self_create(out); // sums of one rank: nothing is read or moved
+    return fwa_comm_nccl_create(out, world->dp, backend, &nccl);
+}
+
+void fwa_ranks_leave(fwa_comm *comm, const fwa_world *world) {
+    if (comm && comm != world->dp) comm->destroy(comm);
+}

@@ -1,0 +1,32 @@
+// Which GPU a rank takes, and the communicator of the data ranks over the memory of their backends.
+#ifndef FWA_TRAIN_RANKS_H
+#define FWA_TRAIN_RANKS_H
+
+#include "dist/world.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FWA_RANKS_CTAS 8 // multiprocessors left to communication while layers compute
+
+typedef struct fwa_ranks_options {
+    int max_ctas; // as in fwa_nccl_options
+    bool deterministic;
+    double timeout_s;
+} fwa_ranks_options;
+
+// Not collective. The GPU of this rank among the `visible` ones of its process: its number on the node, or 0 where each
+// task was given one GPU of its own (CUDA_VISIBLE_DEVICES). FWA_CONFIG where the node has fewer GPUs than ranks. That
+// two ranks were given the same one shows when they connect.
+FWA_MUST_CHECK fwa_status fwa_ranks_device(const fwa_world *world, int visible, int *device);
+
+// Collective over world->dp. CPU: world->dp itself; CUDA: NCCL, or self for one rank. fwa_ranks_leave.
+FWA_MUST_CHECK fwa_status fwa_ranks_connect(fwa_comm **out, fwa_world *world, fwa_backend *backend,
+                                            const fwa_ranks_options *options);
+void fwa_ranks_leave(fwa_comm *comm, const fwa_world *world); // destroys what connect has made; NULL is fine
+
+#ifdef __cplusplus
+}
+#endif
+#endif
