@@ -96,6 +96,8 @@ fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
     FWA_TRY_GOTO(
         fwa_world_agree(world, fwa_config_load(&config, arguments.at[0], arguments.at + 1, arguments.count - 1)), done);
     FWA_TRY_GOTO(fwa_world_split(world, 1), done);
+    config->schedule.kind = FWA_SCHEDULE_CONSTANT; // so that a few steps learn something whatever the recipe
+    config->schedule.warmup = 0;
     FWA_TRY_GOTO(random_source(&source, config), done);
     FWA_TRY_GOTO(fwa_trainer_create(&trainer, world, config, source, false), done);
     FWA_TRY_GOTO(measure(trainer, (int)steps), done);

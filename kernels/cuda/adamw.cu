@@ -3,9 +3,9 @@
 //   g = grad s;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= r (m c1 / (sqrt(v c2) + eps) + decay p)
 //   s = state->grad_scale, c_i = 1 / (1 - b_i^n), n = state->accepted, r = state->lr lr_scale;  copy = p
 //
-// Shapes: dense tensors of one count; master, grad, m, v fp32, copy T or absent. Nothing is written where state->skip.
-// Numerics: fp32, bias corrections in f64. Cost: bound by memory, 28 bytes a parameter, 30 with a bf16 copy. Mapping:
-// one thread a pack of 4 parameters; one thread of a block reads the state and computes the factors.
+// Shapes: dense tensors of one count; master, grad, m, v fp32, copy T, fp32 or absent. Nothing is written where
+// state->skip. Numerics: fp32, bias corrections in f64. Cost: bound by memory, 28 bytes a parameter, 30 with a bf16
+// copy. Mapping: one thread a pack of 4 parameters; one thread of a block reads the state and computes the factors.
 #include "kernels/cuda/launch.cuh"
 
 namespace {
@@ -91,6 +91,9 @@ fwa_status adamw(fwa_stream *stream, fwa_tensor master, fwa_tensor copy, fwa_ten
     FWA_TRY(check_dense(m, "m", FWA_F32, n));
     FWA_TRY(check_dense(v, "v", FWA_F32, n));
     const bool copied = fwa_tensor_present(copy) && copy.data != master.data;
+    // Vectors keep their values in fp32 in every precision.
+    if (copied && copy.dtype == FWA_F32 && element<T>::dtype != FWA_F32)
+        return adamw<float>(stream, master, copy, grad, m, v, options, state);
     if (copied) FWA_TRY(check_dense(copy, "copy", element<T>::dtype, n));
     if (n == 0) return FWA_OK;
     bool packed = true;

@@ -73,7 +73,7 @@ static inline void device_run(fwa_backend *cuda, argument *arg, int count, run_o
 
 static inline void check_on(fwa_backend *cuda, const char *title, argument *arg, int count, run_ops run,
                             void *context) {
-    fwa_tensor first[MOST_ARGUMENTS], second[MOST_ARGUMENTS];
+    fwa_tensor first[MOST_ARGUMENTS] = {0}, second[MOST_ARGUMENTS] = {0};
     assert_true(count <= MOST_ARGUMENTS);
     device_run(cuda, arg, count, run, context, first);
     device_run(cuda, arg, count, run, context, second);
