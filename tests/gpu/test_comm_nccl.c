@@ -215,7 +215,7 @@ static fwa_status open_all(int argc, char **argv) {
 int main(int argc, char **argv) {
     fwa_status status = open_all(argc, argv);
     if (status != FWA_OK) {
-        printf("%s%s\n%s", status == FWA_UNSUPPORTED ? "skipped: " : "", fwa_error_message(), fwa_error_trace());
+        printf("%s%s\n", status == FWA_UNSUPPORTED ? "skipped: " : "", fwa_error_message());
         if (status != FWA_UNSUPPORTED) fwa_world_abort(world, 1);
         fwa_world_destroy(world);
         return DEVICE_SKIP;
