@@ -36,6 +36,7 @@ struct fwa_backend {
 
     fwa_status (*alloc)(fwa_backend *, void **out, size_t bytes); // device memory, 256-byte aligned
     void (*free)(fwa_backend *, void *);
+    // `host` may be changed or freed as soon as upload returns; what download fills counts after stream_synchronize.
     fwa_status (*upload)(fwa_backend *, fwa_stream *, void *device, const void *host, size_t bytes);   // host -> device
     fwa_status (*download)(fwa_backend *, fwa_stream *, void *host, const void *device, size_t bytes); // device -> host
     fwa_status (*copy)(fwa_backend *, fwa_stream *, void *to, const void *from, size_t bytes);         // on the device

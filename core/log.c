@@ -36,12 +36,6 @@ void fwa_log_init(int rank, int size, const char *host) {
     pthread_mutex_unlock(&state.lock);
 }
 
-void fwa_log_set_level(fwa_log_level level) {
-    pthread_mutex_lock(&state.lock);
-    state.level = level;
-    pthread_mutex_unlock(&state.lock);
-}
-
 fwa_status fwa_log_open_file(const char *path) {
     FILE *file = NULL;
     if (path != NULL) {

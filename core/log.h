@@ -14,11 +14,10 @@ typedef enum fwa_log_level { FWA_LOG_DEBUG, FWA_LOG_INFO, FWA_LOG_WARN, FWA_LOG_
 
 // Rank of this process and host name, shown in front of warnings and errors when `size` > 1. Call once at start.
 void fwa_log_init(int rank, int size, const char *host);
-void fwa_log_set_level(fwa_log_level level);
 // Appends to `path` from now on (NULL closes). The line buffer is flushed after every line.
 FWA_MUST_CHECK fwa_status fwa_log_open_file(const char *path);
 void fwa_log(fwa_log_level level, const char *format, ...) FWA_PRINTF(2, 3);
-// Logs `message` once per process for each distinct `key` (kernel choices, epochs).
+// Logs the text once per process for each distinct `key` (kernel choices, epochs).
 void fwa_log_once(const char *key, const char *format, ...) FWA_PRINTF(2, 3);
 
 #define fwa_log_info(...)  fwa_log(FWA_LOG_INFO, __VA_ARGS__)

@@ -9,6 +9,7 @@ enum { MESSAGE_BYTES = 8192, TRACE_BYTES = 4096 };
 
 static _Thread_local char error_message[MESSAGE_BYTES];
 static _Thread_local char error_trace[TRACE_BYTES];
+static _Thread_local bool error_remote;
 
 int fwa_status_exit_code(fwa_status status) {
     switch (status) {
@@ -70,6 +71,7 @@ fwa_status fwa_error_raise(fwa_status code, const char *file, int line, const ch
     mark_if_cut(text, sizeof text, wanted);
     memcpy(error_message, text, strlen(text) + 1);
     error_trace[0] = '\0';
+    error_remote = false;
     trace_add(file, line, function);
     return code;
 }
@@ -89,4 +91,13 @@ const char *fwa_error_trace(void) {
 
 void fwa_error_clear(void) {
     error_message[0] = error_trace[0] = '\0';
+    error_remote = false;
+}
+
+void fwa_error_mark_remote(void) {
+    error_remote = true;
+}
+
+bool fwa_error_is_remote(void) {
+    return error_remote;
 }

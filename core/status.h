@@ -6,6 +6,8 @@
 #ifndef FWA_CORE_STATUS_H
 #define FWA_CORE_STATUS_H
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -16,7 +18,7 @@ extern "C" {
 typedef enum fwa_status {
     FWA_OK = 0,
     FWA_ERROR,       // any other failure at run time
-    FWA_USAGE,       // command line
+    FWA_USAGE,       // command line, or a call that breaks its contract
     FWA_CONFIG,      // configuration, or data that the configuration names
     FWA_IO,          // the operating system refused: file, value and errno text stand in the message
     FWA_FORMAT,      // a file is not what it claims to be
@@ -45,6 +47,9 @@ const char *fwa_error_message(void);
 // Trace of this thread's last error, one "file:line function" per line, innermost first.
 const char *fwa_error_trace(void);
 void fwa_error_clear(void);
+// Marks this thread's last error as the news of another rank, which reports it; the next error starts without.
+void fwa_error_mark_remote(void);
+bool fwa_error_is_remote(void);
 
 #define FWA_FAIL(code, ...)                                                                                            \
     do {                                                                                                               \

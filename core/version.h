@@ -6,9 +6,7 @@
 extern "C" {
 #endif
 
-const char *fwa_version_number(void); // "0.1.0"
-const char *fwa_version_commit(void); // twelve hexadecimal digits, or "unknown" outside a git checkout
-const char *fwa_version_text(void);   // "fwa 0.1.0 (commit 0123456789ab)"
+const char *fwa_version_text(void); // "fwa 0.1.0 (commit 0123456789ab)"; "unknown" outside a git checkout
 
 #ifdef __cplusplus
 }

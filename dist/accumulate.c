@@ -4,24 +4,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/bf16.h"
 #include "core/shape.h"
 
 enum { BLOCK = 1024 }; // elements folded at a time; lets `to` be one of the sources
-
-static float bf16_load(uint16_t x) {
-    uint32_t bits = (uint32_t)x << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-// Round to nearest even; a NaN stays a (quiet) NaN.
-static uint16_t bf16_store(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if (isnan(value)) return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
 
 // Element type in memory, and the type that it is summed in.
 typedef double element_f64, wide_f64;
@@ -68,7 +54,7 @@ typedef uint8_t element_u8, wide_u8;
 
 DEFINE_ACCUMULATE(f64, SAME, SAME, FLOAT_ADD, isnan)
 DEFINE_ACCUMULATE(f32, SAME, SAME, FLOAT_ADD, isnan)
-DEFINE_ACCUMULATE(bf16, bf16_load, bf16_store, FLOAT_ADD, isnan)
+DEFINE_ACCUMULATE(bf16, fwa_bf16_to_float, fwa_bf16_from_float, FLOAT_ADD, isnan)
 DEFINE_ACCUMULATE(i32, SAME, SAME, WRAP_I32, NEVER)
 DEFINE_ACCUMULATE(i64, SAME, SAME, WRAP_I64, NEVER)
 DEFINE_ACCUMULATE(u8, SAME, SAME, WRAP_U8, NEVER)

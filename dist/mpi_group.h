@@ -70,13 +70,13 @@ void fwa_mpi_reduce_release(fwa_mpi_group *group, fwa_mpi_request *request);
 // Not collective. Moves every started reduction on as far as it goes without waiting.
 FWA_MUST_CHECK fwa_status fwa_mpi_reduce_progress(fwa_mpi_group *group);
 
-// mpi_wait.c; waiting is Collective. FWA_COMM, FWA_TIMEOUT or FWA_MEMORY if the group is broken.
+// mpi_wait.c. Not collective. FWA_COMM, FWA_TIMEOUT, FWA_MEMORY or FWA_ERROR if the group is broken.
 FWA_MUST_CHECK fwa_status fwa_mpi_ready(const fwa_mpi_group *group);
 // Not collective. Passes `status` on; from a failed one on the group is broken, as transfers may be under way whose
 // buffers nobody minds any more. For every step that starts or moves transfers.
 FWA_MUST_CHECK fwa_status fwa_mpi_fail(fwa_mpi_group *group, fwa_status status);
-// Until the transfers of `batch` and the reduction `request` (each may be NULL) have finished; FWA_TIMEOUT names `name`
-// and `bytes`.
+// Collective. Until the transfers of `batch` and the reduction `request` (each may be NULL) have finished; FWA_TIMEOUT
+// names `name` and `bytes`.
 FWA_MUST_CHECK fwa_status fwa_mpi_wait(fwa_mpi_group *group, fwa_mpi_batch *batch, const fwa_mpi_request *request,
                                        const char *name, int64_t bytes);
 

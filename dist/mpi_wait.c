@@ -6,14 +6,10 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "core/clock.h"
+
 // How long to poll without a pause, then with sched_yield, before sleeping between polls (nanoseconds).
 enum { SPIN_NS = 2000, YIELD_NS = 200000, SLEEP_NS = 30000 };
-
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 fwa_status fwa_mpi_ready(const fwa_mpi_group *group) {
     FWA_CHECK(group->broken == FWA_OK, group->broken,
@@ -64,13 +60,13 @@ static void back_off(int64_t waited_ns) {
 
 static fwa_status wait_loop(fwa_mpi_group *group, fwa_mpi_batch *batch, const fwa_mpi_request *request,
                             const char *name, int64_t bytes) {
-    int64_t start = now_ns();
+    int64_t start = fwa_clock_ns();
     for (;;) {
         bool done = true;
         FWA_TRY(fwa_mpi_reduce_progress(group));
         if (batch) FWA_TRY(fwa_mpi_batch_test(batch, &done));
         if (done && (!request || request->finished == request->slices)) return FWA_OK;
-        int64_t waited = now_ns() - start, limit = __atomic_load_n(&group->timeout_ns, __ATOMIC_RELAXED);
+        int64_t waited = fwa_clock_ns() - start, limit = __atomic_load_n(&group->timeout_ns, __ATOMIC_RELAXED);
         if (limit > 0 && waited > limit) FWA_TRY(fail_timeout(group, batch, name, bytes, (double)waited * 1e-9));
         back_off(waited);
     }

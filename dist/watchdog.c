@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/clock.h"
+
 enum { PERIOD_NS = 200000000, WHAT_WORDS = 8 };
 
 static struct {
@@ -27,12 +29,6 @@ static struct {
     char host[64];
 } dog = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 void fwa_watchdog_expect(double seconds, const char *what) {
     uint64_t words[WHAT_WORDS] = {0};
     snprintf((char *)words, sizeof words, "%s", what);
@@ -41,7 +37,7 @@ void fwa_watchdog_expect(double seconds, const char *what) {
     int64_t limit = (int64_t)(seconds * 1e9);
     for (int i = 0; i < WHAT_WORDS; i++) atomic_store_explicit(&dog.what[i], words[i], memory_order_relaxed);
     atomic_store(&dog.limit_ns, limit);
-    atomic_store(&dog.deadline_ns, now_ns() + limit);
+    atomic_store(&dog.deadline_ns, fwa_clock_ns() + limit);
 }
 
 // A stderr that nobody reads must not hold this thread: print only where there is room.
@@ -54,7 +50,7 @@ static void print_line(const char *line) {
 
 static void check_deadline(void) {
     int64_t deadline = atomic_load(&dog.deadline_ns);
-    if (deadline == 0 || now_ns() <= deadline) return;
+    if (deadline == 0 || fwa_clock_ns() <= deadline) return;
     uint64_t words[WHAT_WORDS];
     for (int i = 0; i < WHAT_WORDS; i++) words[i] = atomic_load_explicit(&dog.what[i], memory_order_relaxed);
     double seconds = (double)atomic_load(&dog.limit_ns) * 1e-9;
@@ -73,7 +69,7 @@ static void *watch(void *unused) {
     (void)unused;
     pthread_mutex_lock(&dog.mutex);
     while (!dog.stop) {
-        int64_t until = now_ns() + PERIOD_NS;
+        int64_t until = fwa_clock_ns() + PERIOD_NS;
         struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
         pthread_cond_timedwait(&dog.wake, &dog.mutex, &t);
         check_deadline();

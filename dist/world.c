@@ -169,7 +169,8 @@ void fwa_world_destroy(fwa_world *world) {
     if (!world) return;
     bool finalise = may_finalise(world);
     if (state_of(world)->owns_mpi && !finalise) {
-        fwa_log_warn("leaving without MPI_Finalize: the other ranks do not answer");
+        fwa_log_warn("leaving without MPI_Finalize: %s",
+                     world->all ? "the other ranks do not answer" : "the ranks were not brought together");
     }
     drop_groups(world);
     if (world->all) world->all->destroy(world->all);
@@ -227,7 +228,11 @@ static fwa_status exchange_verdicts(fwa_world *world, fwa_status mine, fwa_statu
         snprintf(text, sizeof text, "rank %d (host %s): %s", root, world->host, fwa_error_message());
     }
     FWA_TRY(world->all->broadcast(world->all, NULL, text, MESSAGE_BYTES, FWA_U8, root));
-    if (mine == FWA_OK) FWA_FAIL(*verdict, "%s", text);
+    if (mine == FWA_OK) {
+        fwa_error_raise(*verdict, __FILE__, __LINE__, __func__, "%s", text);
+        fwa_error_mark_remote();
+        return *verdict;
+    }
     return FWA_OK;
 }
 

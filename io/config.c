@@ -116,6 +116,7 @@ static void derive_name(fwa_config *config, const char *path) {
 static fwa_status build(fwa_config **out, const char *text, const char *name, const char *const *overrides, int count) {
     fwa_config *config;
     fwa_status status = FWA_OK;
+    *out = NULL;
     FWA_TRY(create(&config));
     FWA_TRY_GOTO(text ? fwa_config_tree_from_text(config, text, name) : fwa_config_tree_from_file(config, name), fail);
     for (int i = 0; i < count; i++) FWA_TRY_GOTO(fwa_config_tree_override(config, overrides[i]), fail);

@@ -2,7 +2,8 @@
 //
 // The schema (io/config_schema.def) gives parsing, --print-config and docs/configuration.md. All mistakes of a run are
 // collected and reported together with file:line, the allowed values and the nearest key. Enum fields hold the index
-// into the schema's list of names, which is the order of the enum in core/types.h. Not collective.
+// into the schema's list of names: the order of the enum in core/types.h or below, behind `auto` where the list has it.
+// Not collective.
 #ifndef FWA_IO_CONFIG_H
 #define FWA_IO_CONFIG_H
 

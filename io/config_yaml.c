@@ -89,7 +89,9 @@ static fwa_status read_children(reader *r, bool keyed, yaml_event_type_t end, fw
         int line = line_of(r->event.start_mark);
         if (keyed) {
             if (r->event.type != YAML_SCALAR_EVENT) return refuse(r, "a key must be plain text");
-            key = strdup((const char *)r->event.data.scalar.value);
+            const char *name = (const char *)r->event.data.scalar.value;
+            if (strlen(name) != r->event.data.scalar.length) return refuse(r, "a zero byte inside a key");
+            key = strdup(name);
             FWA_CHECK(key, FWA_MEMORY, "no memory to parse %s", r->file);
             fwa_status status = advance(r);
             if (status != FWA_OK) {

@@ -29,6 +29,7 @@ fwa_status fwa_path_format(char path[FWA_PATH_MAX], const char *format, ...) {
 
 fwa_status fwa_make_folders(const char *path) {
     char part[FWA_PATH_MAX];
+    FWA_CHECK(path[0], FWA_CONFIG, "got an empty path, expected that of a folder to create");
     FWA_TRY(fwa_path_format(part, "%s", path));
     for (char *end = part + 1;; end++) {
         if (*end != '/' && *end != '\0') continue;

@@ -21,6 +21,10 @@ fwa_mixer_options fwa_mixer_options_default(const fwa_rule *rule) {
     };
 }
 
+int64_t fwa_tail_rows(fwa_tensor tail) {
+    return tail.ndim == 4 ? tail.shape[1] : 0;
+}
+
 int64_t fwa_mixer_tail_rows(const fwa_rule *rule, const fwa_mixer_options *options, int64_t T, int64_t n_in,
                             bool has_k_prev) {
     if (rule->state == FWA_STATE_CACHE) return n_in + T;
@@ -109,12 +113,8 @@ static fwa_status expect_all(const fwa_rule *rule, const wanted *list, size_t co
 
 #define EXPECT_ALL(rule, list) FWA_TRY(expect_all((rule), (list), sizeof(list) / sizeof((list)[0])))
 
-static int64_t rows_of(fwa_tensor tail) {
-    return tail.ndim == 4 ? tail.shape[1] : 0;
-}
-
 static bool tail_given(const fwa_mixer_state *state) {
-    return rows_of(state->tail_x) > 0 || rows_of(state->tail_v) > 0;
+    return fwa_tail_rows(state->tail_x) > 0 || fwa_tail_rows(state->tail_v) > 0;
 }
 
 // Tensors that a state (or its gradient) may hold; rows: of the tail.
@@ -147,13 +147,13 @@ static fwa_status check_state(const fwa_rule *rule, const fwa_backend *backend, 
 }
 
 static int64_t leaving_rows(const fwa_rule *rule, const fwa_mixer_call *call) {
-    return fwa_mixer_tail_rows(rule, &call->options, call->shape.T, rows_of(call->in.tail_x),
+    return fwa_mixer_tail_rows(rule, &call->options, call->shape.T, fwa_tail_rows(call->in.tail_x),
                                fwa_tensor_present(call->in.k_last));
 }
 
 static fwa_status check_states(const fwa_rule *rule, const fwa_backend *backend, const fwa_mixer_call *call) {
     const fwa_mixer_options *options = &call->options;
-    const int64_t n = rows_of(call->in.tail_x);
+    const int64_t n = fwa_tail_rows(call->in.tail_x);
     const bool matrix = rule->state == FWA_STATE_MATRIX;
     FWA_CHECK(!matrix || n <= options->window - 1, FWA_USAGE,
               "%s: the incoming tail has %lld pairs, expected at most window - 1 = %lld", rule->name, (long long)n,
@@ -217,6 +217,6 @@ fwa_status fwa_mixer_check_grads(const fwa_rule *rule, const fwa_backend *backen
               "%s: dlog_decay without log_decay", rule->name);
     FWA_CHECK(!call->reset.data || !tail_given(&grads->d_out), FWA_UNSUPPORTED,
               "%s: the gradient of a tail cannot enter a segment with reset", rule->name);
-    FWA_TRY(check_state(rule, backend, call, &grads->d_in, "d_in", rows_of(call->in.tail_x), true));
+    FWA_TRY(check_state(rule, backend, call, &grads->d_in, "d_in", fwa_tail_rows(call->in.tail_x), true));
     return check_state(rule, backend, call, &grads->d_out, "d_out", leaving_rows(rule, call), true);
 }

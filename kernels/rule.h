@@ -7,7 +7,7 @@
 //   S [B,H,K,V]       z [B,H,K]        k_last [B,Hq,K]       tail_x [B,n,Hq,K], tail_v [B,n,H,V]
 //
 // H is a multiple of Hq: value head h reads query/key head h / (H/Hq). q, k, v, o, S0 as the layer hands them are
-// "act", scalars are "mst" (ops.h); state tensors are mst. The CPU kernels, in double, are the truth all others are
+// "act", scalars are "mst" (ops.def); state tensors are mst. The CPU kernels, in double, are the truth all others are
 // held to.
 #ifndef FWA_KERNELS_RULE_H
 #define FWA_KERNELS_RULE_H
@@ -167,6 +167,8 @@ typedef struct fwa_mixer {
                            const fwa_mixer_grads *grads);
 } fwa_mixer;
 
+// Rows of a tail or cache [B,n,Hq,K] (or v's), 0 for an absent one.
+int64_t fwa_tail_rows(fwa_tensor tail);
 // Rows of the tail that leave a segment: min(window - 1, pairs so far); for a cache n_in + T.
 int64_t fwa_mixer_tail_rows(const fwa_rule *rule, const fwa_mixer_options *options, int64_t T, int64_t n_in,
                             bool has_k_prev);

@@ -9,9 +9,9 @@ extern "C" {
 #endif
 
 // Collective. argv[0] is "step", "op" or "comm".
-fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv);
-fwa_status fwa_bench_op(fwa_world *world, int argc, char **argv);
-fwa_status fwa_bench_comm(fwa_world *world, int argc, char **argv);
+FWA_MUST_CHECK fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv);
+FWA_MUST_CHECK fwa_status fwa_bench_op(fwa_world *world, int argc, char **argv);
+FWA_MUST_CHECK fwa_status fwa_bench_comm(fwa_world *world, int argc, char **argv);
 
 double fwa_bench_now(void); // seconds of a monotonic clock
 // Sorts `seconds` and returns the median.

@@ -150,15 +150,21 @@ static fwa_status check_answer(request *r, const char *path, const fwa_op_call *
     return FWA_OK;
 }
 
+// What is wrong with a case is said with its path.
+static fwa_status name_case(fwa_status status, const char *path) {
+    FWA_CHECK(status != FWA_FORMAT, FWA_FORMAT, "%s: %s", path, fwa_error_message());
+    return status;
+}
+
 static fwa_status answer_case(request *r, const char *path, const fwa_case *c, fwa_backend *backend) {
     fwa_case answer = {0};
     const fwa_rule *rule;
     fwa_op_call op = {0};
     fwa_status status;
-    FWA_TRY_GOTO(fwa_op_rule(c, r->rule, &rule), done);
-    FWA_TRY_GOTO(fwa_op_open(&op, c, rule, backend, r->form, r->chunk), done);
+    FWA_TRY_GOTO(name_case(fwa_op_rule(c, r->rule, &rule), path), done);
+    FWA_TRY_GOTO(name_case(fwa_op_open(&op, c, rule, backend, r->form, r->chunk), path), done);
     FWA_TRY_GOTO(fwa_op_run(&op, c, &answer), done);
-    if (r->check) FWA_TRY_GOTO(check_answer(r, path, &op, c, &answer), done);
+    if (r->check) FWA_TRY_GOTO(name_case(check_answer(r, path, &op, c, &answer), path), done);
     if (r->out) {
         FWA_TRY_GOTO(fwa_case_write(&answer, r->out), done);
         printf("wrote %s: %d tensors\n", r->out, answer.tensor_count);
@@ -169,17 +175,14 @@ done:
     return status;
 }
 
-// Reads and answers one case; what is wrong with it is said with its path.
 static fwa_status run_case(request *r, const char *path, fwa_backend *backend) {
     fwa_case c;
-    char message[1024];
-    fwa_status status = fwa_case_read(&c, path, fwa_op_attributes);
-    if (status == FWA_OK) status = answer_case(r, path, &c, backend);
+    fwa_status status;
+    FWA_TRY_GOTO(fwa_case_read(&c, path, fwa_op_attributes), done);
+    FWA_TRY_GOTO(answer_case(r, path, &c, backend), done);
+done:
     fwa_case_free(&c);
-    snprintf(message, sizeof message, "%s", status == FWA_FORMAT ? fwa_error_message() : "");
-    FWA_CHECK(status != FWA_FORMAT, FWA_FORMAT, "%s: %s", path, message);
-    FWA_TRY(status);
-    return FWA_OK;
+    return status;
 }
 
 static fwa_status run(request *r) {

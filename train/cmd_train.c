@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "dist/watchdog.h"
 #include "kernels/registry.h"
@@ -27,17 +28,11 @@ typedef struct session {
     int64_t since_step;
 } session;
 
-static double seconds_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 // One line and one row of metrics about the step that just ended.
 static fwa_status report_step(session *s, const fwa_step_report *report, double val_loss, bool line) {
     const fwa_trainer *t = s->trainer;
     const fwa_config *config = t->config;
-    double now = seconds_now(), elapsed = now - s->since;
+    double now = fwa_clock_seconds(), elapsed = now - s->since;
     int64_t steps = t->step - s->since_step;
     if (t->world->rank != 0) return FWA_OK;
     size_t used = 0, total = 0;
@@ -78,7 +73,7 @@ static fwa_status report_step(session *s, const fwa_step_report *report, double 
                            .mem_bytes = (int64_t)used,
                            .token_hash = report->token_hash};
     FWA_TRY(fwa_metrics_write(s->run->metrics, &row));
-    s->since = seconds_now();
+    s->since = fwa_clock_seconds();
     s->since_step = t->step;
     return FWA_OK;
 }
@@ -157,7 +152,7 @@ static fwa_status train(session *s) {
     FWA_TRY(fwa_watchdog_start());
     s->flops = fwa_startup_flops(t);
     FWA_TRY(find_peak(t->backend, &s->peak));
-    s->since = seconds_now();
+    s->since = fwa_clock_seconds();
     s->since_step = t->step;
     fwa_status status = run_steps(s);
     fwa_progress_clear();
@@ -208,10 +203,11 @@ fwa_status fwa_cmd_train(fwa_world *world, int argc, char **argv) {
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     FWA_CHECK(arguments.count >= 1, FWA_USAGE,
               "fwa train: no configuration given; usage: fwa train CONFIG.yaml [key.path=value ...] (fwa help train)");
-    FWA_TRY(fwa_world_agree(world, fwa_config_load(&config, arguments.at[0], arguments.at + 1, arguments.count - 1)));
-    fwa_status status = fwa_arguments_flag(&arguments, "--print-config")
-                            ? print_config(world, config)
-                            : start(&s, world, config, &arguments, argc, argv);
+    fwa_status status =
+        fwa_world_agree(world, fwa_config_load(&config, arguments.at[0], arguments.at + 1, arguments.count - 1));
+    if (status == FWA_OK)
+        status = fwa_arguments_flag(&arguments, "--print-config") ? print_config(world, config)
+                                                                  : start(&s, world, config, &arguments, argc, argv);
     fwa_trainer_destroy(s.trainer);
     fwa_run_destroy(s.run);
     fwa_config_destroy(config);

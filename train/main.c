@@ -30,8 +30,7 @@ static bool agreed(fwa_status status) {
 
 static void print_failure(const fwa_world *world, fwa_status status) {
     const char *message = fwa_error_message();
-    bool from_other = strncmp(message, "rank ", 5) == 0;
-    if (world->rank != 0 && (agreed(status) || from_other)) return;
+    if (world->rank != 0 && (agreed(status) || fwa_error_is_remote())) return;
     if (status == FWA_PREEMPTED) {
         fwa_log_info("%s", message);
         return;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bf16.h"
 #include "train/op_inputs.h"
 
 static fwa_tensor *at(fwa_op_call *op, size_t offset) {
@@ -72,26 +73,11 @@ void fwa_op_close(fwa_op_call *op) {
     op->arena = NULL;
 }
 
-// To the nearest, ties to even; x is finite.
-static uint16_t to_bf16(double x) {
-    const float value = (float)x;
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
-static double from_bf16(uint16_t half) {
-    const uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return (double)value;
-}
-
 static void pack(void *to, fwa_dtype dtype, const double *from, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         if (dtype == FWA_F64) ((double *)to)[i] = from[i];
         if (dtype == FWA_F32) ((float *)to)[i] = (float)from[i];
-        if (dtype == FWA_BF16) ((uint16_t *)to)[i] = to_bf16(from[i]);
+        if (dtype == FWA_BF16) ((uint16_t *)to)[i] = fwa_bf16_from_float((float)from[i]);
         if (dtype == FWA_U8) ((uint8_t *)to)[i] = (uint8_t)from[i];
     }
 }
@@ -100,7 +86,7 @@ static void unpack(double *to, const void *from, fwa_dtype dtype, int64_t count)
     for (int64_t i = 0; i < count; i++) {
         if (dtype == FWA_F64) to[i] = ((const double *)from)[i];
         if (dtype == FWA_F32) to[i] = (double)((const float *)from)[i];
-        if (dtype == FWA_BF16) to[i] = from_bf16(((const uint16_t *)from)[i]);
+        if (dtype == FWA_BF16) to[i] = (double)fwa_bf16_to_float(((const uint16_t *)from)[i]);
     }
 }
 

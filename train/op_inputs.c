@@ -64,13 +64,9 @@ bool fwa_op_arrives(const fwa_case *c) {
     return false;
 }
 
-static int64_t tail_rows(const fwa_mixer_call *call) {
-    return call->in.tail_x.ndim == 4 ? call->in.tail_x.shape[1] : 0;
-}
-
 static int64_t size_of(const fwa_op_call *op, char letter) {
     const fwa_mixer_shape *s = &op->call.shape;
-    const int64_t n = tail_rows(&op->call);
+    const int64_t n = fwa_tail_rows(op->call.in.tail_x);
     switch (letter) {
     case 'B':
         return s->B;
@@ -308,9 +304,9 @@ static fwa_status check_state(const fwa_op_call *op, const fwa_case *c) {
               "one of in/tail_x and in/tail_v is given, expected both or none");
     FWA_CHECK(!fwa_op_given(c, "in/tail_x") || !matrix || !shifted || fwa_op_given(c, "in/k_prev"), FWA_FORMAT,
               "in/k_prev is missing, expected the last key before the segment, since it has in/tail_x and shift 1");
-    FWA_CHECK(!matrix || tail_rows(&op->call) < op->call.options.window, FWA_FORMAT,
-              "in/tail_x has %lld pairs, expected at most window - 1 = %lld", (long long)tail_rows(&op->call),
-              (long long)op->call.options.window - 1);
+    FWA_CHECK(!matrix || fwa_tail_rows(op->call.in.tail_x) < op->call.options.window, FWA_FORMAT,
+              "in/tail_x has %lld pairs, expected at most window - 1 = %lld",
+              (long long)fwa_tail_rows(op->call.in.tail_x), (long long)op->call.options.window - 1);
     FWA_CHECK(!op->call.options.normalized_read || fwa_op_given(c, "in/S0") == fwa_op_given(c, "in/z0"), FWA_FORMAT,
               "one of in/S0 and in/z0 is given, expected both or none under a normalised read");
     return FWA_OK;

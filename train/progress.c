@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/log.h"
 
 #define NUMBER_BYTES 32
@@ -117,12 +118,6 @@ void fwa_progress_log(const fwa_progress *progress) {
     fwa_log_info("%s", fwa_progress_text(progress, text, sizeof text));
 }
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 // Columns that a line may fill without wrapping.
 static int terminal_columns(void) {
     struct winsize size;
@@ -131,7 +126,7 @@ static int terminal_columns(void) {
 
 void fwa_progress_live(const fwa_progress *progress) {
     char text[LINE_BYTES];
-    const double time = now();
+    const double time = fwa_clock_seconds();
     if (!isatty(STDERR_FILENO) || (live.ever && time - live.last < LIVE_SECONDS)) return;
     fprintf(stderr, "\r%.*s\033[K", terminal_columns(), fwa_progress_text(progress, text, sizeof text));
     fflush(stderr);

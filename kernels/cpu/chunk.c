@@ -23,12 +23,12 @@ typedef struct chunk_work {
 } chunk_work;
 
 static int64_t most_columns(const fwa_core_task *task) {
-    int64_t c = fwa_min(task->chunk, task->T);
+    int64_t c = fwa_core_chunk(task);
     return fwa_min(c + task->halo, task->n + task->T);
 }
 
 static chunk_work plan_work(const fwa_core_task *task, fwa_bump bump, bool backward) {
-    const int64_t c = fwa_min(task->chunk, task->T), m = most_columns(task), K = task->K, V = task->V;
+    const int64_t c = fwa_core_chunk(task), m = most_columns(task), K = task->K, V = task->V;
     chunk_work work = {0};
     work.M = FWA_TAKE(&bump, real, (c + 1) * m);
     work.h = FWA_TAKE(&bump, real, c + 1);
@@ -51,7 +51,7 @@ static chunk_work plan_work(const fwa_core_task *task, fwa_bump bump, bool backw
 }
 
 int64_t FWA_T(fwa_chunk_saved)(const fwa_core_task *task, const fwa_chunk_solver *solver) {
-    int64_t chunks = fwa_ceil_div(task->T, fwa_min(task->chunk, task->T));
+    int64_t chunks = fwa_ceil_div(task->T, fwa_core_chunk(task));
     return chunks * task->K * task->V + (solver ? task->T * task->V : 0);
 }
 
@@ -61,7 +61,7 @@ size_t FWA_T(fwa_chunk_scratch)(const fwa_core_task *task, const fwa_chunk_solve
 }
 
 static fwa_tile make_tile(const fwa_core_task *task, int64_t t0, const chunk_work *work) {
-    fwa_tile tile = {.t0 = t0, .c = fwa_min(fwa_min(task->chunk, task->T), task->T - t0), .K = task->K, .V = task->V};
+    fwa_tile tile = {.t0 = t0, .c = fwa_min(fwa_core_chunk(task), task->T - t0), .K = task->K, .V = task->V};
     const int64_t own = task->n + t0, row = fwa_min(task->first[t0], own);
     tile.m = own - row + tile.c;
     tile.q = task->q + t0 * task->K;
@@ -116,7 +116,7 @@ static void write_state(const fwa_tile *tile, const real *r, real *S, const chun
 }
 
 void FWA_T(fwa_chunk_forward)(const fwa_core_task *task, const fwa_chunk_solver *solver) {
-    const int64_t KV = task->K * task->V, C = fwa_min(task->chunk, task->T);
+    const int64_t KV = task->K * task->V, C = fwa_core_chunk(task);
     const chunk_work work = plan_work(task, task->scratch, false);
     const int64_t states = fwa_ceil_div(task->T, C) * KV;
     for (int64_t t0 = 0; t0 < task->T; t0 += C) {
@@ -180,7 +180,7 @@ static void state_backward(const fwa_tile *tile, const real *d_o, real *dS, cons
 }
 
 void FWA_T(fwa_chunk_backward)(const fwa_core_task *task, const fwa_core_grads *grads, const fwa_chunk_solver *solver) {
-    const int64_t K = task->K, V = task->V, C = fwa_min(task->chunk, task->T), chunks = fwa_ceil_div(task->T, C);
+    const int64_t K = task->K, V = task->V, C = fwa_core_chunk(task), chunks = fwa_ceil_div(task->T, C);
     const chunk_work work = plan_work(task, task->scratch, true);
     for (int64_t chunk = chunks - 1; chunk >= 0; chunk--) {
         const int64_t t0 = chunk * C;

@@ -34,10 +34,6 @@ size_t FWA_T(fwa_column_block_scratch)(int64_t V, bool backward) {
     return plan_work(V, none, backward).bytes;
 }
 
-static void fill_ones(real *y, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] = 1;
-}
-
 // o_i = D o (S^T q_i) + sum_{s<live} P_is z_s
 static void read_row(const fwa_column_block *block, int64_t i, int64_t live, const block_work *work, real *o) {
     const int64_t V = block->V;
@@ -48,7 +44,7 @@ static void read_row(const fwa_column_block *block, int64_t i, int64_t live, con
 void FWA_T(fwa_column_block_forward)(const fwa_column_block *block, real *r, real *o, fwa_bump scratch) {
     const int64_t V = block->V;
     const block_work work = plan_work(V, scratch, false);
-    fill_ones(work.D, V);
+    fwa_fill(work.D, 1, V);
     for (int64_t i = 0; i < block->c; i++) {
         const real *gamma = block->gamma + i * V;
         real *ri = r + i * V;
@@ -72,7 +68,7 @@ void FWA_T(fwa_column_block_forward)(const fwa_column_block *block, real *r, rea
 // Every z_s and D as they stand before every step.
 static void replay(const fwa_column_block *block, const real *r, const block_work *work) {
     const int64_t V = block->V, row = BLOCK * V;
-    fill_ones(work->D, V);
+    fwa_fill(work->D, 1, V);
     for (int64_t i = 0; i < block->c; i++) {
         real *z = work->z + i * row, *D = work->D + i * V;
         if (block->drop[i]) {

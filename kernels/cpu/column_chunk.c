@@ -39,12 +39,8 @@ typedef struct column_chunk {
     const chunk_work *work;
 } column_chunk;
 
-static int64_t chunk_steps(const fwa_core_task *task) {
-    return fwa_min(task->chunk, task->T);
-}
-
 static chunk_work plan_work(const fwa_core_task *task, fwa_bump bump, bool delta, bool backward) {
-    const int64_t C = chunk_steps(task), V = task->V;
+    const int64_t C = fwa_core_chunk(task), V = task->V;
     chunk_work work = {0};
     work.P = FWA_TAKE(&bump, real, C * C);
     work.QS = FWA_TAKE(&bump, real, C * V);
@@ -74,7 +70,7 @@ static chunk_work plan_work(const fwa_core_task *task, fwa_bump bump, bool delta
 }
 
 int64_t FWA_T(fwa_column_chunk_saved)(const fwa_core_task *task, bool delta) {
-    const int64_t chunks = fwa_ceil_div(task->T, chunk_steps(task));
+    const int64_t chunks = fwa_ceil_div(task->T, fwa_core_chunk(task));
     return chunks * task->K * task->V + (delta ? task->T * task->V : 0);
 }
 
@@ -85,7 +81,7 @@ size_t FWA_T(fwa_column_chunk_scratch)(const fwa_core_task *task, bool delta, bo
 
 static column_chunk make_chunk(const fwa_core_task *task, int64_t t0, bool delta, const real *S,
                                const chunk_work *work) {
-    const int64_t C = chunk_steps(task), K = task->K, V = task->V;
+    const int64_t C = fwa_core_chunk(task), K = task->K, V = task->V;
     return (column_chunk){.c = fwa_min(C, task->T - t0),
                           .C = C,
                           .K = K,
@@ -117,10 +113,6 @@ static fwa_column_block make_block(const column_chunk *chunk, int64_t begin, con
                               .read = read};
 }
 
-static void fill_ones(real *y, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] = 1;
-}
-
 // G, P, XS, QS.
 static void shared_products(const column_chunk *chunk) {
     const int64_t c = chunk->c, K = chunk->K, V = chunk->V;
@@ -136,7 +128,7 @@ static void shared_products(const column_chunk *chunk) {
 static void bring_writes(const column_chunk *chunk, int64_t ref, const real *r) {
     const int64_t V = chunk->V;
     real *h = chunk->work->h;
-    fill_ones(h, V);
+    fwa_fill(h, 1, V);
     for (int64_t s = ref - 1; s >= 0; s--) {
         real *z = chunk->work->Z + s * V;
         const real *w = chunk->w + s * V, *rs = r + s * V, *gamma = chunk->gamma + s * V;
@@ -153,7 +145,7 @@ static void bring_reads(const column_chunk *chunk, int64_t ref, const real *d_o)
     const int64_t V = chunk->V;
     const chunk_work *work = chunk->work;
     real *e = work->e;
-    fill_ones(e, V);
+    fwa_fill(e, 1, V);
     for (int64_t t = ref; t < chunk->c; t++) {
         const int64_t at = t * V;
         if (chunk->drop[t]) fwa_zero(e, V);
@@ -193,7 +185,7 @@ static void chunk_forward(const column_chunk *chunk, real *r, real *o, real *S) 
 }
 
 void FWA_T(fwa_column_chunk_forward)(const fwa_core_task *task, bool delta) {
-    const int64_t V = task->V, KV = task->K * V, C = chunk_steps(task);
+    const int64_t V = task->V, KV = task->K * V, C = fwa_core_chunk(task);
     const chunk_work work = plan_work(task, task->scratch, delta, false);
     real *residuals = task->save && delta ? task->saved + fwa_ceil_div(task->T, C) * KV : NULL;
     for (int64_t t0 = 0; t0 < task->T; t0 += C) {
@@ -293,14 +285,14 @@ static void chunk_backward(const column_chunk *chunk, const real *r, const real 
     fwa_tile_product(work->XD, chunk->x, false, dS, false, c, V, K, 1, 0);
     fwa_zero(work->both, V);
     for (int64_t k = 0; k < K; k++) fwa_multiply_add(work->both, dS + k * V, chunk->S + k * V, V);
-    fill_ones(work->e, V);
+    fwa_fill(work->e, 1, V);
     for (int64_t begin = (c - 1) / BLOCK * BLOCK; begin >= 0; begin -= BLOCK)
         block_backward(chunk, begin, r, d_o, dw, dgamma);
     bring_writes(chunk, c, r);
 }
 
 void FWA_T(fwa_column_chunk_backward)(const fwa_core_task *task, const fwa_core_grads *grads, bool delta) {
-    const int64_t K = task->K, V = task->V, C = chunk_steps(task), chunks = fwa_ceil_div(task->T, C);
+    const int64_t K = task->K, V = task->V, C = fwa_core_chunk(task), chunks = fwa_ceil_div(task->T, C);
     const chunk_work work = plan_work(task, task->scratch, delta, true);
     for (int64_t i = chunks - 1; i >= 0; i--) {
         const int64_t t0 = i * C, row = task->n + t0;

@@ -6,6 +6,7 @@
 #include "kernels/cpu/column_steps.h"
 
 #include "kernels/cpu/state.h"
+#include "kernels/cpu/steps.h"
 
 int64_t FWA_T(fwa_column_steps_saved)(const fwa_core_task *task) {
     return task->T * task->K * task->V;
@@ -65,14 +66,6 @@ void FWA_T(fwa_column_steps_forward)(const fwa_core_task *task, bool delta) {
     }
 }
 
-// o_t = S^T q_t: dq and dS.
-static void read_backward(const fwa_core_task *task, const fwa_core_grads *grads, int64_t t, const real *S) {
-    const int64_t K = task->K, V = task->V;
-    const real *d_o = grads->d_o + t * V;
-    fwa_state_apply_transposed(S, d_o, 1, grads->dq + t * K, K, V);
-    fwa_state_add(grads->dS, 1, task->q + t * K, d_o, K, V);
-}
-
 // S_t = S_{t-1} diag(gamma) + x (w o r)^T: dw, dgamma, dr, its share of dx; dS becomes that of S_{t-1}.
 static void write_backward(const fwa_core_task *task, const fwa_core_grads *grads, int64_t t, const real *S,
                            const steps_work *work) {
@@ -97,7 +90,7 @@ void FWA_T(fwa_column_steps_backward)(const fwa_core_task *task, const fwa_core_
         if (!task->before) {
             fwa_copy(work.S, S, K * V);
             write_step(task, t, work.written, work.S);
-            read_backward(task, grads, t, work.S);
+            FWA_T(fwa_steps_read_backward)(task, grads, t, work.S);
         }
         write_backward(task, grads, t, S, &work);
         fwa_axpy(grads->dv + row * V, 1, work.dr, V);
@@ -105,7 +98,7 @@ void FWA_T(fwa_column_steps_backward)(const fwa_core_task *task, const fwa_core_
             fwa_state_apply_transposed(S, work.dr, -1, grads->dx + row * K, K, V);
             fwa_state_add(grads->dS, -1, task->x + row * K, work.dr, K, V);
         }
-        if (task->before) read_backward(task, grads, t, S);
+        if (task->before) FWA_T(fwa_steps_read_backward)(task, grads, t, S);
         if (task->drop[t]) fwa_zero(grads->dS, K * V);
     }
 }

@@ -11,6 +11,7 @@
 #ifndef FWA_KERNELS_CPU_CORE_H
 #define FWA_KERNELS_CPU_CORE_H
 
+#include "core/shape.h"
 #include "kernels/cpu/bump.h"
 #include "kernels/cpu/real.h"
 #include "kernels/rule.h"
@@ -33,6 +34,11 @@ typedef struct fwa_core_task {
     real *saved;
     fwa_bump scratch;
 } fwa_core_task;
+
+// Steps of a whole chunk.
+static inline int64_t fwa_core_chunk(const fwa_core_task *task) {
+    return fwa_min(task->chunk, task->T);
+}
 
 typedef struct fwa_core_grads {
     const real *d_o;    // [T,V]

@@ -15,7 +15,7 @@
 
 typedef struct solver_work {
     real *G, *A; // [c,c]; forward has A only
-    real *Y;     // [c, max(K,V)]
+    real *Y;     // [c,K]
     real *d;     // [c,V]
     size_t bytes;
 } solver_work;
@@ -34,7 +34,7 @@ static solver_work plan_work(int64_t c, int64_t K, int64_t V, fwa_bump bump, boo
 
 static size_t solver_scratch(const fwa_core_task *task, bool backward) {
     fwa_bump none = {0};
-    return plan_work(fwa_min(task->chunk, task->T), task->K, task->V, none, backward).bytes;
+    return plan_work(fwa_core_chunk(task), task->K, task->V, none, backward).bytes;
 }
 
 // A = N o G below the diagonal; the rest is not read. A may be G.

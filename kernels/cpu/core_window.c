@@ -30,12 +30,8 @@ typedef struct window_chunk {
     const real *q, *x, *v, *S;
 } window_chunk;
 
-static int64_t chunk_steps(const fwa_core_task *task) {
-    return fwa_min(task->chunk, task->T);
-}
-
 static window_work plan_work(const fwa_core_task *task, fwa_bump bump, bool backward) {
-    const int64_t C = chunk_steps(task), V = task->V, rows = task->n + task->T, m = fwa_min(C + task->halo, rows);
+    const int64_t C = fwa_core_chunk(task), V = task->V, rows = task->n + task->T, m = fwa_min(C + task->halo, rows);
     const int64_t b = fwa_min(BLOCK, C), p = fwa_min(b + task->halo, rows);
     const int64_t states = backward ? fwa_ceil_div(C, BLOCK) + 1 : 1;
     window_work work = {0};
@@ -66,7 +62,7 @@ static window_work plan_work(const fwa_core_task *task, fwa_bump bump, bool back
 }
 
 static window_chunk make_chunk(const fwa_core_task *task, int64_t t0, const real *S, const window_work *work) {
-    window_chunk chunk = {.t0 = t0, .c = fwa_min(chunk_steps(task), task->T - t0), .S = S};
+    window_chunk chunk = {.t0 = t0, .c = fwa_min(fwa_core_chunk(task), task->T - t0), .S = S};
     const int64_t own = task->n + t0, K = task->K, V = task->V;
     chunk.first_row = fwa_min(task->first[t0], own);
     chunk.off = own - chunk.first_row;
@@ -141,7 +137,7 @@ static int64_t run_blocks(const fwa_core_task *task, const window_chunk *chunk, 
 }
 
 static void chunks_forward(const fwa_core_task *task) {
-    const int64_t K = task->K, V = task->V, C = chunk_steps(task);
+    const int64_t K = task->K, V = task->V, C = fwa_core_chunk(task);
     const window_work work = plan_work(task, task->scratch, false);
     for (int64_t t0 = 0; t0 < task->T; t0 += C) {
         if (task->save) fwa_copy(task->saved + t0 / C * K * V, task->S, K * V);
@@ -205,7 +201,7 @@ static void products_backward(const fwa_core_task *task, const window_chunk *chu
 }
 
 static void chunks_backward(const fwa_core_task *task, const fwa_core_grads *grads) {
-    const int64_t K = task->K, V = task->V, C = chunk_steps(task), chunks = fwa_ceil_div(task->T, C);
+    const int64_t K = task->K, V = task->V, C = fwa_core_chunk(task), chunks = fwa_ceil_div(task->T, C);
     const window_work work = plan_work(task, task->scratch, true);
     for (int64_t i = chunks - 1; i >= 0; i--) {
         const window_chunk chunk = make_chunk(task, i * C, task->saved + i * K * V, &work);
@@ -225,7 +221,7 @@ static void chunks_backward(const fwa_core_task *task, const fwa_core_grads *gra
 
 static int64_t window_saved(const fwa_core_task *task) {
     return task->form == FWA_FORM_RECURRENT ? FWA_T(fwa_steps_saved)(task)
-                                            : fwa_ceil_div(task->T, chunk_steps(task)) * task->K * task->V;
+                                            : fwa_ceil_div(task->T, fwa_core_chunk(task)) * task->K * task->V;
 }
 
 static size_t window_scratch(const fwa_core_task *task, bool backward) {

@@ -1,6 +1,7 @@
 // Operators on whole dense tensors: conversion between float types, sum, sum of squares.
 #include <string.h>
 
+#include "core/bf16.h"
 #include "kernels/cpu/arguments.h"
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/cpu/parallel.h"
@@ -11,21 +12,6 @@ static fwa_status check_same_count(fwa_tensor y, fwa_tensor x) {
     FWA_CHECK(fwa_tensor_dense(y) && fwa_tensor_dense(x), FWA_ERROR, "got rows with gaps, expected dense tensors");
     FWA_CHECK((y.data && x.data) || fwa_tensor_count(x) == 0, FWA_ERROR, "got an absent tensor, expected x and y");
     return FWA_OK;
-}
-
-static float float_of_bf16(uint16_t half) {
-    uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-// To nearest, ties to even; a NaN stays one.
-static uint16_t bf16_of_float(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if (value != value) return (uint16_t)(bits >> 16 | 0x40u);
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
 // double to float to odd: the last bit tells of what was cut off, so that a second rounding to bf16 is right.
@@ -43,7 +29,7 @@ static float float_to_odd(double value) {
 static double cast_get(fwa_tensor x, int64_t i) {
     if (x.dtype == FWA_F64) return ((const double *)x.data)[i];
     if (x.dtype == FWA_F32) return (double)((const float *)x.data)[i];
-    return (double)float_of_bf16(((const uint16_t *)x.data)[i]);
+    return (double)fwa_bf16_to_float(((const uint16_t *)x.data)[i]);
 }
 
 static void cast_set(fwa_tensor y, int64_t i, double value) {
@@ -52,7 +38,7 @@ static void cast_set(fwa_tensor y, int64_t i, double value) {
     else if (y.dtype == FWA_F32)
         ((float *)y.data)[i] = (float)value;
     else
-        ((uint16_t *)y.data)[i] = bf16_of_float(float_to_odd(value));
+        ((uint16_t *)y.data)[i] = fwa_bf16_from_float(float_to_odd(value));
 }
 
 fwa_status FWA_T(fwa_cast_cpu)(fwa_stream *stream, fwa_tensor y, fwa_tensor x) {

@@ -16,6 +16,16 @@ static int64_t window_pairs(const fwa_rate_task *task, int64_t t) {
     return task->n + t + 1 - task->first[t];
 }
 
+static double dot_double(const real *a, const real *b, int64_t n) {
+    double lane[FWA_LANES] = {0}, sum = 0;
+    int64_t i = 0;
+    for (; i + FWA_LANES <= n; i += FWA_LANES)
+        for (int l = 0; l < FWA_LANES; l++) lane[l] += (double)a[i + l] * (double)b[i + l];
+    for (int l = 0; i + l < n; l++) lane[l] += (double)a[i + l] * (double)b[i + l];
+    for (int l = 0; l < FWA_LANES; l++) sum += lane[l];
+    return sum;
+}
+
 static size_t mean_work(const fwa_rate_task *task) {
     return (size_t)(task->n + task->T) * sizeof(double);
 }
@@ -24,7 +34,7 @@ static void mean_energy(const fwa_rate_task *task) {
     double *norms = task->work;
     for (int64_t j = 0; j < task->n + task->T; j++) {
         const real *x = task->x + j * task->K;
-        norms[j] = (double)fwa_dot(x, x, task->K);
+        norms[j] = dot_double(x, x, task->K);
     }
     for (int64_t t = 0; t < task->T; t++) {
         task->energy[t] = 0;
@@ -68,16 +78,6 @@ static top_work plan_top(const fwa_rate_task *task) {
 
 static size_t top_bytes(const fwa_rate_task *task) {
     return plan_top(task).bytes;
-}
-
-static double dot_double(const real *a, const real *b, int64_t n) {
-    double lane[FWA_LANES] = {0}, sum = 0;
-    int64_t i = 0;
-    for (; i + FWA_LANES <= n; i += FWA_LANES)
-        for (int l = 0; l < FWA_LANES; l++) lane[l] += (double)a[i + l] * (double)b[i + l];
-    for (int l = 0; i + l < n; l++) lane[l] += (double)a[i + l] * (double)b[i + l];
-    for (int l = 0; l < FWA_LANES; l++) sum += lane[l];
-    return sum;
 }
 
 static void build_gram(const fwa_rate_task *task, const top_work *work) {

@@ -12,10 +12,6 @@ static real *at2(fwa_tensor t, int64_t i, int64_t j) {
     return (real *)t.data + i * t.stride[0] + j * t.stride[1];
 }
 
-static int64_t tail_rows(fwa_tensor tail) {
-    return tail.ndim == 4 ? tail.shape[1] : 0;
-}
-
 static bool normalized(const fwa_head *head) {
     return head->call->options.normalized_read;
 }
@@ -23,7 +19,7 @@ static bool normalized(const fwa_head *head) {
 static fwa_core_task plan_task(const fwa_rule *rule, const fwa_mixer_call *call, bool decay_first) {
     const fwa_mixer_options *options = &call->options;
     const fwa_mixer_shape *shape = &call->shape;
-    const int64_t n = tail_rows(call->in.tail_x);
+    const int64_t n = fwa_tail_rows(call->in.tail_x);
     return (fwa_core_task){
         .T = shape->T,
         .n = n,
@@ -175,7 +171,7 @@ static void divide_read(const fwa_head *head, real *o, const real *raw) {
 
 void FWA_T(fwa_head_scatter_values)(const fwa_head *head, int64_t b, int64_t h, real *raw) {
     const fwa_mixer_call *call = head->call;
-    const int64_t T = head->task.T, V = call->shape.V, width = head->task.V, leaving = tail_rows(call->out.tail_v);
+    const int64_t T = head->task.T, V = call->shape.V, width = head->task.V, leaving = fwa_tail_rows(call->out.tail_v);
     if (raw) fwa_copy(raw, head->o, T * width);
     for (int64_t t = 0; t < T; t++) {
         if (normalized(head))
@@ -190,7 +186,7 @@ void FWA_T(fwa_head_scatter_values)(const fwa_head *head, int64_t b, int64_t h, 
 
 void FWA_T(fwa_head_scatter_keys)(const fwa_head *head, int64_t b, int64_t hq) {
     const fwa_mixer_call *call = head->call;
-    const int64_t K = head->task.K, leaving = tail_rows(call->out.tail_x);
+    const int64_t K = head->task.K, leaving = fwa_tail_rows(call->out.tail_x);
     if (fwa_tensor_present(call->out.k_last))
         fwa_copy(at2(call->out.k_last, b, hq), at3(call->k, b, head->task.T - 1, hq), K);
     for (int64_t i = 0; i < leaving; i++)
@@ -216,7 +212,7 @@ void FWA_T(fwa_head_gather_grads)(const fwa_head *head, const fwa_mixer_grads *g
     }
     gather_state(head, head->dS, &grads->d_out, b, h);
     fwa_zero(head->dv, head->rows * width);
-    const int64_t leaving = tail_rows(grads->d_out.tail_v);
+    const int64_t leaving = fwa_tail_rows(grads->d_out.tail_v);
     for (int64_t i = 0; i < leaving; i++)
         fwa_copy(head->dv + (head->rows - leaving + i) * width, at3(grads->d_out.tail_v, b, i, h), V);
 }
@@ -248,7 +244,7 @@ static void scatter_dk(const fwa_head *head, const fwa_mixer_grads *grads, int64
 }
 
 void FWA_T(fwa_head_scatter_key_grads)(const fwa_head *head, const fwa_mixer_grads *grads, int64_t b, int64_t hq) {
-    const int64_t T = head->task.T, n = head->task.n, K = head->task.K, leaving = tail_rows(grads->d_out.tail_x);
+    const int64_t T = head->task.T, n = head->task.n, K = head->task.K, leaving = fwa_tail_rows(grads->d_out.tail_x);
     for (int64_t i = 0; i < leaving; i++)
         fwa_axpy(head->dx + (head->rows - leaving + i) * K, 1, at3(grads->d_out.tail_x, b, i, hq), K);
     for (int64_t t = 0; fwa_tensor_present(grads->dq) && t < T; t++)

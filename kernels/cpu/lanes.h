@@ -70,11 +70,16 @@ static inline void fwa_copy(real *restrict y, const real *restrict x, int64_t n)
     memcpy(y, x, (size_t)n * sizeof *y);
 }
 
+static inline void fwa_fill(real *y, real a, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = a;
+}
+
 static inline void fwa_zero(real *y, int64_t n) {
     memset(y, 0, (size_t)n * sizeof *y);
 }
 
-// c[M,N] = alpha op(a) op(b) + beta c, op = transpose where ta, tb; all row-major. beta = 0 does not read c.
+// c[M,N] = alpha op(a) op(b) + beta c, op = transpose where ta, tb; all row-major. beta = 0 does not read c. inner = 0
+// leaves c as it is, whatever beta.
 static inline void fwa_tile_gemm(real *c, int64_t ldc, const real *a, int64_t lda, bool ta, const real *b, int64_t ldb,
                                  bool tb, int64_t M, int64_t N, int64_t inner, real alpha, real beta) {
     if (M == 0 || N == 0 || inner == 0) return;

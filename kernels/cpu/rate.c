@@ -60,11 +60,11 @@ static void falcon_forward(const fwa_rate_task *task) {
     }
 }
 
-// Gradients of one step that wrote; returns that of E. d_lambda and d_den are sums over the columns.
+// Gradients of one step that wrote; returns that of E. d_lambda and d_denominator are sums over the columns.
 static double step_backward(const fwa_rate_task *task, int64_t t, const falcon_step *step) {
     const fwa_mixer_options *options = task->options;
     const int64_t W = task->columns;
-    double d_lambda = 0, d_energy = 0;
+    double d_lambda = 0, d_denominator = 0;
     for (int64_t j = t * W; j < (t + 1) * W; j++) {
         const double beta = (double)task->beta[j];
         const falcon_eta column = compute_eta(options, step, beta);
@@ -72,11 +72,12 @@ static double step_backward(const fwa_rate_task *task, int64_t t, const falcon_s
         double d_eta = (double)task->dw[j] / (double)step->pairs + step->lambda * d_alpha;
         if (column.cut) d_eta = 0;
         d_lambda += column.eta * d_alpha;
-        d_energy -= beta * d_eta / (step->denominator * step->denominator);
+        d_denominator -= beta * d_eta / (step->denominator * step->denominator);
         task->dbeta[j] = (real)(d_eta / step->denominator);
     }
-    if (options->step == FWA_STEP_DIRECT) d_energy = 0;
-    d_lambda += d_energy;
+    if (options->step == FWA_STEP_DIRECT) d_denominator = 0;
+    d_lambda += d_denominator;
+    double d_energy = d_denominator; // the denominator is E + lambda + eps
     if (options->ridge == FWA_RIDGE_NONE) return d_energy;
     const bool coupled = options->ridge == FWA_RIDGE_COUPLED;
     task->dlambda[t] = (real)(coupled ? step->energy * d_lambda : d_lambda);

@@ -70,7 +70,7 @@ void FWA_T(fwa_steps_forward)(const fwa_core_task *task, bool delta) {
 }
 
 // o_t = S^T q_t: dq and dS.
-static void read_backward(const fwa_core_task *task, const fwa_core_grads *grads, int64_t t, const real *S) {
+void FWA_T(fwa_steps_read_backward)(const fwa_core_task *task, const fwa_core_grads *grads, int64_t t, const real *S) {
     const int64_t K = task->K, V = task->V;
     const real *d_o = grads->d_o + t * V;
     fwa_state_apply_transposed(S, d_o, 1, grads->dq + t * K, K, V);
@@ -111,7 +111,7 @@ void FWA_T(fwa_steps_backward)(const fwa_core_task *task, const fwa_core_grads *
         if (!task->before) {
             fwa_copy(work.S, S, K * V);
             write_step(task, t, delta ? work.r : NULL, work.S);
-            read_backward(task, grads, t, work.S);
+            FWA_T(fwa_steps_read_backward)(task, grads, t, work.S);
         }
         grads->dw[t] = 0;
         for (int64_t j = task->first[t]; j <= task->n + t; j++) {
@@ -122,7 +122,7 @@ void FWA_T(fwa_steps_backward)(const fwa_core_task *task, const fwa_core_grads *
         grads->dgamma[t] = fwa_dot(grads->dS, S, K * V);
         fwa_scale(grads->dS, task->gamma[t], K * V);
         if (delta) residuals_backward(task, grads, t, S, &work);
-        if (task->before) read_backward(task, grads, t, S);
+        if (task->before) FWA_T(fwa_steps_read_backward)(task, grads, t, S);
         if (task->drop[t]) fwa_zero(grads->dS, K * V);
     }
 }
