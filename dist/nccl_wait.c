@@ -3,15 +3,11 @@
 
 #include <time.h>
 
+#include "core/clock.h"
+
 // How long to poll without a pause, and how long to sleep between polls after that.
 enum { SPIN_NS = 20000, SLEEP_NS = 20000 };
 #define END_SECONDS 10.0 // for peers to take part in an orderly end
-
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static void back_off(int64_t waited_ns) {
     if (waited_ns >= SPIN_NS) nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
@@ -35,7 +31,7 @@ static fwa_status fail_nccl(fwa_nccl_group *group, ncclResult_t result, const ch
 
 // Checks the clock of a wait that began at `start`.
 static fwa_status check_time(fwa_nccl_group *group, int64_t start, const char *name, int64_t bytes) {
-    int64_t waited = now_ns() - start, limit = __atomic_load_n(&group->timeout_ns, __ATOMIC_RELAXED);
+    int64_t waited = fwa_clock_ns() - start, limit = __atomic_load_n(&group->timeout_ns, __ATOMIC_RELAXED);
     if (limit <= 0 || waited <= limit) {
         back_off(waited);
         return FWA_OK;
@@ -66,7 +62,7 @@ fwa_status fwa_nccl_ready(fwa_nccl_group *group) {
 }
 
 fwa_status fwa_nccl_finish(fwa_nccl_group *group, ncclResult_t result, const char *name, int64_t bytes) {
-    int64_t start = now_ns();
+    int64_t start = fwa_clock_ns();
     while (result == ncclInProgress) {
         FWA_TRY(check_time(group, start, name, bytes));
         result = state_of(group);
@@ -76,7 +72,7 @@ fwa_status fwa_nccl_finish(fwa_nccl_group *group, ncclResult_t result, const cha
 }
 
 fwa_status fwa_nccl_wait_event(fwa_nccl_group *group, cudaEvent_t event, const char *name, int64_t bytes) {
-    int64_t start = now_ns();
+    int64_t start = fwa_clock_ns();
     for (;;) {
         cudaError_t error = cudaEventQuery(event);
         if (error == cudaSuccess) return FWA_OK;
@@ -91,10 +87,10 @@ fwa_status fwa_nccl_wait_event(fwa_nccl_group *group, cudaEvent_t event, const c
 
 // Whether all work is flushed; peers that are gone do not hold this rank for long.
 static bool finalised(const fwa_nccl_group *group) {
-    int64_t limit = (int64_t)(END_SECONDS * 1e9), start = now_ns();
+    int64_t limit = (int64_t)(END_SECONDS * 1e9), start = fwa_clock_ns();
     ncclResult_t result = ncclCommFinalize(group->nccl);
-    while (result == ncclInProgress && now_ns() - start < limit) {
-        back_off(now_ns() - start);
+    while (result == ncclInProgress && fwa_clock_ns() - start < limit) {
+        back_off(fwa_clock_ns() - start);
         result = state_of(group);
     }
     return result == ncclSuccess;

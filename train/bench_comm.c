@@ -34,7 +34,8 @@ static float element(int rank, int64_t i) {
 
 // Sum over `size` ranks of their elements i.
 static float sum_of(int size, int64_t i) {
-    return (float)((int64_t)size * (size + 1) / 2 * (1 + i % PERIOD));
+    int64_t ranks = (int64_t)size * (size + 1) / 2; // 1 + 2 + ... + size
+    return (float)(ranks * (1 + i % PERIOD));
 }
 
 typedef struct comm_op {
