@@ -49,6 +49,7 @@ static int end(fwa_world *world, fwa_status status) {
         return 0;
     }
     print_failure(world, status);
+    if (fwa_error_is_remote()) usleep(300000); // the rank that failed speaks before the job is ended
     if (world->size > 1 && (!agreed(status) || world->all->barrier(world->all) != FWA_OK)) fwa_world_abort(world, code);
     fwa_world_destroy(world);
     return code;

@@ -1,5 +1,5 @@
-// One CPU source, two precisions: every file in this folder that includes real.h is compiled twice, with FWA_REAL_BITS 32
-// and 64. `real` is the element type, FWA_T(name) the symbol: name_f32 or name_f64, FWA_BLAS(gemm) the BLAS routine.
+// One CPU source, two precisions: every file in this folder that includes real.h is compiled twice, with FWA_REAL_BITS
+// 32 and 64. `real` is the element type, FWA_T(name) the symbol: name_f32 or name_f64, FWA_BLAS(gemm) the BLAS routine.
 #ifndef FWA_KERNELS_CPU_REAL_H
 #define FWA_KERNELS_CPU_REAL_H
 

@@ -102,7 +102,7 @@ refused tiny-lm.yaml "data.reset_documents=true" "data.reset_documents" "50256" 
 refused tiny.yaml "data.reset_documents=true" "data.reset_documents" "set it to false"
 run "$FWA" info
 if ! sed -n '/^  cuda/,/^$/p' out | grep -q 'device [0-9]'; then
-    refused tiny.yaml "run.backend=cuda" "CUDA"
+    refused tiny.yaml "run.backend=cuda" "run.backend: cpu"
 fi
 
 # Words that are not overrides
