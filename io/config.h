@@ -37,8 +37,9 @@ typedef enum fwa_sp_strategy { FWA_SP_AUTO, FWA_SP_RING, FWA_SP_GATHER } fwa_sp_
 typedef struct fwa_mixer_config {
     char name[32]; // key under model.mixer
     char rule[32];
-    int shift;                                          // 0 auto (the rule's default), else fwa_shift + 1
-    int read, qk_norm, v_norm, phi, step, ridge, decay; // enums of core/types.h
+    int shift;                                 // 0 auto (the rule's default), else fwa_shift + 1
+    int qk_norm;                               // 0 auto (the rule's default), else fwa_norm + 1
+    int read, v_norm, phi, step, ridge, decay; // enums of core/types.h
     double beta_init, lambda_init, eps, eps_gamma, eta_max;
     int64_t window, chunk, conv; // window 0: the rule's default
     int64_t beta_rank;           // 0: full

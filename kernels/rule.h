@@ -100,6 +100,7 @@ typedef struct fwa_rule {
     fwa_shift default_shift; // where the rule has that switch; without it x_t = k_t
     int64_t default_window;
     bool default_detach_scale;
+    fwa_norm default_qk_norm;     // rms where a descriptor does not say
     double default_beta_range;    // the layer's beta lies in (0, this); where the rule has a beta
     double qk_scale_power;        // the operator multiplies q . k by K^power: -1/2 for softmax, 0 elsewhere
     const fwa_rule_limit *limits; // ends with {0}; NULL: none

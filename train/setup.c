@@ -70,6 +70,10 @@ static void check_options(fwa_config *config, const fwa_mixer_config *mixer, con
     }
 }
 
+static fwa_norm mixer_qk_norm(const fwa_mixer_config *mixer, const fwa_rule *rule) {
+    return mixer->qk_norm ? (fwa_norm)(mixer->qk_norm - 1) : rule->default_qk_norm;
+}
+
 static void fill_mixer(fwa_mixer_spec *spec, const fwa_mixer_config *mixer, const fwa_rule *rule) {
     memset(spec, 0, sizeof *spec);
     snprintf(spec->name, sizeof spec->name, "%s", mixer->name);
@@ -92,7 +96,7 @@ static void fill_mixer(fwa_mixer_spec *spec, const fwa_mixer_config *mixer, cons
     if ((has & FWA_SWITCH_WINDOW) && mixer->window) options.window = mixer->window;
     spec->rule = rule;
     spec->options = options;
-    spec->qk_norm = has & FWA_SWITCH_QK_NORM ? (fwa_norm)mixer->qk_norm : FWA_NORM_NONE;
+    spec->qk_norm = has & FWA_SWITCH_QK_NORM ? mixer_qk_norm(mixer, rule) : FWA_NORM_NONE;
     spec->v_norm = has & FWA_SWITCH_QK_NORM ? (fwa_norm)mixer->v_norm : FWA_NORM_NONE;
     spec->phi = has & FWA_SWITCH_PHI ? (fwa_phi)mixer->phi : FWA_PHI_IDENTITY;
     spec->conv = has & FWA_SWITCH_CONV ? mixer->conv : 0;

@@ -12,6 +12,7 @@ const fwa_rule fwa_rule_deltanet = {
     .switches = FWA_SWITCH_READ | FWA_SWITCH_QK_NORM | FWA_SWITCH_CONV | FWA_SWITCH_GATE,
     .forms = FWA_FORM_RECURRENT | FWA_FORM_PARALLEL | FWA_FORM_CHUNK,
     .default_window = 1,
+    .default_qk_norm = FWA_NORM_L2,
     .default_beta_range = 1,
 };
 #endif

@@ -13,6 +13,7 @@ const fwa_rule fwa_rule_linear_attention = {
     .forms = FWA_FORM_RECURRENT | FWA_FORM_PARALLEL | FWA_FORM_CHUNK,
     .default_shift = FWA_SHIFT_SAME_STEP,
     .default_window = 1,
+    .default_qk_norm = FWA_NORM_L2,
 };
 #endif
 

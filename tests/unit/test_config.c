@@ -298,7 +298,7 @@ static void defaults_are_those_of_the_recipe(void **state) {
     assert_string_equal(m->rule, "falcon1a");
     assert_int_equal(m->shift, 0);
     assert_int_equal(m->read, FWA_READ_AFTER_WRITE);
-    assert_int_equal(m->qk_norm, FWA_NORM_RMS);
+    assert_int_equal(m->qk_norm, 0);
     assert_int_equal(m->v_norm, FWA_NORM_NONE);
     assert_int_equal(m->phi, FWA_PHI_IDENTITY);
     assert_int_equal(m->step, FWA_STEP_NORMALIZED);
