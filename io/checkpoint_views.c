@@ -44,7 +44,8 @@ static fwa_status write_view(hid_t group, const fwa_index_entry *entry, int part
     hsize_t sizes[FWA_MAX_DIMS];
     for (int d = 0; d < entry->about.tensor.ndim; d++) sizes[d] = (hsize_t)entry->about.shape[d];
     hid_t list = H5Pcreate(H5P_DATASET_CREATE);
-    FWA_CHECK(list >= 0, FWA_ERROR, "cannot describe a dataset: %s", fwa_hdf5_message());
+    FWA_CHECK(list >= 0 && H5Pset_obj_track_times(list, false) >= 0, FWA_ERROR, "cannot describe a dataset: %s",
+              fwa_hdf5_message());
     hid_t space = H5Screate_simple(entry->about.tensor.ndim, sizes, NULL);
     fwa_status status = make_view(group, entry, part, space, list);
     if (space >= 0) H5Sclose(space);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -144,6 +145,15 @@ fwa_status fwa_write_text(const char *path, const char *text) {
 failed:
     unlink(temporary);
     return status;
+}
+
+fwa_status fwa_lock_file(const char *path, const char *what, int *lock) {
+    *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    FWA_CHECK(*lock >= 0, FWA_IO, "cannot open %s: %s", path, strerror(errno));
+    if (flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return FWA_OK;
+    close(*lock);
+    *lock = -1;
+    FWA_FAIL(FWA_CONFIG, "%s is in use by another fwa; wait for it, or choose another run.name", what);
 }
 
 static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {

@@ -19,6 +19,9 @@ FWA_MUST_CHECK fwa_status fwa_make_folders(const char *path);           // mkdir
 FWA_MUST_CHECK fwa_status fwa_read_text(const char *path, char **text); // whole file, NUL-terminated; caller frees
 // Writes `path`.tmp, syncs, renames: readers see the old or the new text, never a part.
 FWA_MUST_CHECK fwa_status fwa_write_text(const char *path, const char *text);
+// Locks `path` (made if missing) for this process until *lock is closed or the process ends. FWA_CONFIG naming `what`
+// if another process holds it; file systems without locks let everybody in.
+FWA_MUST_CHECK fwa_status fwa_lock_file(const char *path, const char *what, int *lock);
 FWA_MUST_CHECK fwa_status fwa_remove_folder(const char *path); // rm -r; missing is fine
 FWA_MUST_CHECK fwa_status fwa_sync_path(const char *path);     // fsync of a file or a folder
 bool fwa_path_exists(const char *path);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/log.h"
 #include "core/version.h"
@@ -66,13 +67,21 @@ static fwa_status decide_none(const fwa_run *run) {
     return FWA_OK;
 }
 
-static fwa_status decide_auto(const fwa_run *run, decision *out) {
+static fwa_status lock_folder(fwa_run *run) {
+    char path[FWA_PATH_MAX];
+    if (run->lock >= 0 || !fwa_path_exists(run->path)) return FWA_OK;
+    FWA_TRY(fwa_path_format(path, "%s/lock", run->path));
+    return fwa_lock_file(path, run->path, &run->lock);
+}
+
+static fwa_status decide_auto(fwa_run *run, decision *out) {
     char *newest = NULL;
     int64_t steps = finished_steps(run->path);
     if (steps >= run->config->train.steps) {
         out->finished = 1;
         return FWA_OK;
     }
+    FWA_TRY(lock_folder(run)); // before looking: another process may be writing the next checkpoint
     if (fwa_path_exists(run->path)) FWA_TRY(fwa_checkpoint_newest(run->path, &newest));
     if (newest)
         snprintf(out->resume, sizeof out->resume, "%s", newest);
@@ -82,7 +91,7 @@ static fwa_status decide_auto(const fwa_run *run, decision *out) {
     return FWA_OK;
 }
 
-static fwa_status decide(const fwa_run *run, const char *resume, decision *out) {
+static fwa_status decide(fwa_run *run, const char *resume, decision *out) {
     if (run->world->rank != 0) return FWA_OK;
     if (strcmp(resume, "none") == 0) return decide_none(run);
     if (strcmp(resume, "auto") == 0) return decide_auto(run, out);
@@ -108,6 +117,7 @@ fwa_status fwa_run_create(fwa_run **out, fwa_world *world, fwa_config *config, c
     FWA_CHECK(run, FWA_MEMORY, "run: out of memory");
     run->world = world;
     run->config = config;
+    run->lock = -1;
     run->command = command_line(argc, argv);
     FWA_CHECK_GOTO(run->command, FWA_MEMORY, fail, "run: out of memory for the command line");
     join(run->path, sizeof run->path, config->run.dir, config->run.name);
@@ -125,6 +135,7 @@ fail:
 void fwa_run_destroy(fwa_run *run) {
     if (!run) return;
     fwa_metrics_close(run->metrics);
+    if (run->lock >= 0) close(run->lock);
     free(run->command);
     free(run);
 }
@@ -179,6 +190,7 @@ static fwa_status open_folder(fwa_run *run, const fwa_trainer *trainer) {
     char path[1100];
     if (run->world->rank != 0) return FWA_OK;
     FWA_TRY(fwa_make_folders(run->path));
+    FWA_TRY(lock_folder(run));
     join(path, sizeof path, run->path, "log.txt");
     FWA_TRY(fwa_log_open_file(path));
     char *text = fwa_config_text(run->config);

@@ -21,6 +21,7 @@ typedef struct fwa_run {
     bool finished;        // nothing left to do
     char *command;        // command line, for checkpoints; owned
     fwa_metrics *metrics; // rank 0
+    int lock;             // rank 0: keeps other processes out of the folder; -1: not taken yet
 } fwa_run;
 
 // Looks at the folder and decides, on rank 0 for all: `resume` is "none" (refuses a folder with checkpoints), "auto"

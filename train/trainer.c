@@ -125,7 +125,8 @@ fwa_status fwa_trainer_validate(fwa_trainer *t, double *loss) {
     fwa_backend *backend = t->backend;
     fwa_world *world = t->world;
     int64_t m = t->config->train.micro_batch;
-    int64_t wanted = t->config->eval.batches * t->config->train.global_batch;
+    int64_t wanted;
+    if (__builtin_mul_overflow(t->config->eval.batches, t->config->train.global_batch, &wanted)) wanted = INT64_MAX;
     int64_t total = fwa_min(wanted, t->source->sequences[FWA_SPLIT_VAL]);
     fwa_step_state host;
     FWA_TRY(backend->fill(backend, backend->stream, t->eval_state, 0, sizeof *t->eval_state));
