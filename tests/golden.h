@@ -16,6 +16,22 @@ static inline double golden_number(hid_t file, const char *name, double absent) 
     return value;
 }
 
+// The attribute `rule`.
+static inline void golden_rule(hid_t file, char text[64]) {
+    hid_t attribute = H5Aopen(file, "rule", H5P_DEFAULT), type = H5Aget_type(attribute);
+    memset(text, 0, 64);
+    if (H5Tis_variable_str(type) > 0) {
+        char *read = NULL;
+        assert_true(H5Aread(attribute, type, &read) >= 0);
+        snprintf(text, 64, "%s", read);
+        H5free_memory(read);
+    } else {
+        assert_true(H5Tget_size(type) < 64 && H5Aread(attribute, type, text) >= 0);
+    }
+    H5Tclose(type);
+    H5Aclose(attribute);
+}
+
 // Opens /group/name and reads its shape; false where there is none.
 static inline bool golden_shape(hid_t file, const char *group, const char *name, int64_t shape[4]) {
     char path[64];
@@ -43,10 +59,12 @@ static inline fwa_tensor golden_read(hid_t file, const char *group, const char *
     return t;
 }
 
-// Options, shape and presence of state of a golden file; form, dtype and chunk are the test's.
+// Options, shape and presence of state of a golden file; form, dtype and chunk are the test's. An option without
+// attribute stands at the rule's default, as in `fwa op`.
 static inline case_spec golden_spec(hid_t file, const fwa_rule *rule) {
     case_spec spec = {.rule = rule, .options = fwa_mixer_options_default(rule), .arriving = true};
     int64_t q[4] = {0}, v[4] = {0}, n[4] = {0};
+    char name[64];
     assert_true(golden_shape(file, "in", "q", q) && golden_shape(file, "in", "v", v));
     spec.shape = (fwa_mixer_shape){.B = q[0], .T = q[1], .Hq = q[2], .H = v[2], .K = q[3], .V = v[3]};
     spec.tail = golden_shape(file, "in", "tail_x", n) ? n[1] : 0;
@@ -58,17 +76,21 @@ static inline case_spec golden_spec(hid_t file, const fwa_rule *rule) {
         o->shift = golden_number(file, "shift", o->shift == FWA_SHIFT_NEXT_LATENT) > 0 ? FWA_SHIFT_NEXT_LATENT
                                                                                        : FWA_SHIFT_SAME_STEP;
     if (rule->switches & FWA_SWITCH_READ)
-        o->read = golden_number(file, "raw", 1) > 0 ? FWA_READ_AFTER_WRITE : FWA_READ_BEFORE_WRITE;
+        o->read = golden_number(file, "raw", o->read == FWA_READ_AFTER_WRITE) > 0 ? FWA_READ_AFTER_WRITE
+                                                                                  : FWA_READ_BEFORE_WRITE;
     if (rule->switches & FWA_SWITCH_STEP)
-        o->step = golden_number(file, "direct_step", 0) > 0 ? FWA_STEP_DIRECT : FWA_STEP_NORMALIZED;
+        o->step =
+            golden_number(file, "direct_step", o->step == FWA_STEP_DIRECT) > 0 ? FWA_STEP_DIRECT : FWA_STEP_NORMALIZED;
     if (rule->switches & FWA_SWITCH_RIDGE)
-        o->ridge = golden_number(file, "scale_coupled", 1) > 0 ? FWA_RIDGE_COUPLED : FWA_RIDGE_UNCOUPLED;
-    o->detach_scale = golden_number(file, "detach_scale", 0) > 0;
-    o->normalized_read = golden_number(file, "normalized_read", golden_shape(file, "out", "z", n)) > 0;
-    if (rule->switches & FWA_SWITCH_WINDOW) o->window = (int64_t)golden_number(file, "window", 1);
+        o->ridge = golden_number(file, "scale_coupled", o->ridge == FWA_RIDGE_COUPLED) > 0 ? FWA_RIDGE_COUPLED
+                                                                                           : FWA_RIDGE_UNCOUPLED;
+    o->detach_scale = golden_number(file, "detach_scale", o->detach_scale) > 0;
+    golden_rule(file, name);
+    o->normalized_read = golden_number(file, "normalized_read", strstr(name, "_normalized") != NULL) > 0;
+    if (rule->switches & FWA_SWITCH_WINDOW) o->window = (int64_t)golden_number(file, "window", (double)o->window);
     o->eps = golden_number(file, "eps", o->eps);
     o->eps_gamma = golden_number(file, "eps_gamma", o->eps_gamma);
-    o->eta_max = golden_number(file, "eta_max", 0);
+    o->eta_max = golden_number(file, "eta_max", o->eta_max);
     o->eps_attn = golden_number(file, "eps_attn", o->eps_attn);
     return spec;
 }

@@ -1,15 +1,13 @@
 // fwa bench step|op|comm ...: one table of what can be timed. Nothing prints a speed unless the check beside it passes.
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "core/clock.h"
 #include "train/bench.h"
 #include "train/commands.h"
 
 double fwa_bench_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    return fwa_clock_seconds();
 }
 
 static int compare(const void *a, const void *b) {

@@ -40,6 +40,7 @@ static fwa_status choose(const fwa_arguments *arguments, const char *name, const
 static fwa_status read_tolerance(const fwa_arguments *arguments, request *r) {
     const char *text = fwa_arguments_value(arguments, "--tolerance", NULL);
     char *end = NULL;
+    // Far above the rounding of long cases in each type, far below what a wrong term makes.
     r->tolerance = r->dtype == FWA_F64 ? 1e-9 : r->dtype == FWA_F32 ? 1e-4 : 2e-2;
     if (!text) return FWA_OK;
     r->tolerance = strtod(text, &end);

@@ -24,7 +24,7 @@ typedef struct session {
     fwa_trainer *trainer;
     double flops; // a token
     double peak;  // FLOP/s of the rank's device by its data sheet; NaN on a CPU
-    double since; // clock at the end of the last logged step
+    double since; // clock at the end of the last logged step, moved on by what was not training since
     int64_t since_step;
 } session;
 
@@ -84,11 +84,24 @@ static bool due(int64_t step, int64_t every) {
 
 // A checkpoint takes as long as the disk does: the ranks that do not write wait for those that do.
 static fwa_status save(session *s) {
+    double start = fwa_clock_seconds();
     fwa_watchdog_expect(0.0, "saving");
     fwa_world_set_timeout(s->trainer->world, 0.0);
     fwa_status status = fwa_run_save(s->run, s->trainer);
     fwa_world_set_timeout(s->trainer->world, s->trainer->config->comm.timeout_s);
+    s->since += fwa_clock_seconds() - start;
     return status;
+}
+
+static fwa_status validate(session *s, double *loss) {
+    fwa_trainer *t = s->trainer;
+    double start = fwa_clock_seconds();
+    fwa_watchdog_expect(t->config->comm.first_timeout_s, "validation");
+    FWA_TRY(fwa_trainer_validate(t, loss));
+    if (!isfinite(*loss) && t->world->rank == 0)
+        fwa_log_warn("step %lld: the validation loss is %g", (long long)t->step, *loss);
+    s->since += fwa_clock_seconds() - start;
+    return FWA_OK;
 }
 
 // Steps until the end, a signal or train.stop_after; a checkpoint of the last one exists then.
@@ -109,8 +122,7 @@ static fwa_status run_steps(session *s) {
         stopped = last || report.stop;
         double val_loss = NAN;
         if (config->eval.every > 0 && (due(t->step, config->eval.every) || t->step == config->train.steps)) {
-            fwa_watchdog_expect(config->comm.first_timeout_s, "validation");
-            FWA_TRY(fwa_trainer_validate(t, &val_loss));
+            FWA_TRY(validate(s, &val_loss));
         }
         bool line = stopped || t->step == first + 1 || due(t->step, config->log.every) || !isnan(val_loss);
         FWA_TRY(report_step(s, &report, val_loss, line));

@@ -35,8 +35,10 @@ static int64_t finished_steps(const char *path) {
 }
 
 fwa_status fwa_run_find_checkpoint(const char *run_or_checkpoint, char path[2048]) {
-    char file[2048];
-    join(file, sizeof file, run_or_checkpoint, "manifest.json");
+    char file[FWA_PATH_MAX];
+    FWA_CHECK(strlen(run_or_checkpoint) < 1024, FWA_CONFIG, "%.200s...: expected a path of fewer than 1024 bytes",
+              run_or_checkpoint);
+    FWA_TRY(fwa_path_format(file, "%s/manifest.json", run_or_checkpoint));
     if (fwa_path_exists(file)) {
         snprintf(path, 2048, "%s", run_or_checkpoint);
         return FWA_OK;
@@ -267,7 +269,12 @@ static fwa_status publish(fwa_checkpoint_writer *writer, const fwa_run *run, con
     fwa_status status = fwa_checkpoint_publish(writer, trainer->sharded ? run->world->dp_size : 1, &out);
     free(text);
     FWA_TRY(status);
-    return fwa_checkpoint_prune(run->path, config->checkpoint.keep_last, config->checkpoint.keep_every);
+    // What is kept too long is no reason to end the run.
+    if (fwa_checkpoint_prune(run->path, config->checkpoint.keep_last, config->checkpoint.keep_every) != FWA_OK) {
+        fwa_log_warn("old checkpoints stay: %s", fwa_error_message());
+        fwa_error_clear();
+    }
+    return FWA_OK;
 }
 
 // Rank 0 makes the folder, every rank that holds rows of its own writes them, rank 0 publishes once all have.

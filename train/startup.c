@@ -15,8 +15,8 @@ fwa_memory_plan fwa_startup_memory(const fwa_trainer *t) {
     plan.parameters = fwa_params_bytes(params, FWA_PARAM_MASTER) + fwa_params_bytes(params, FWA_PARAM_VALUE);
     plan.gradients = fwa_params_bytes(params, FWA_PARAM_GRAD);
     plan.optimizer = fwa_params_bytes(params, FWA_PARAM_M) + fwa_params_bytes(params, FWA_PARAM_V);
-    plan.activations = fwa_arena_bytes(t->acts->kept) + fwa_arena_bytes(t->eval->kept);
-    plan.scratch = fwa_arena_bytes(t->acts->scratch) + fwa_arena_bytes(t->eval->scratch);
+    plan.activations = fwa_arena_bytes(t->acts->kept) + (t->eval ? fwa_arena_bytes(t->eval->kept) : 0);
+    plan.scratch = fwa_arena_bytes(t->acts->scratch) + (t->eval ? fwa_arena_bytes(t->eval->scratch) : 0);
     plan.total = plan.parameters + plan.gradients + plan.optimizer + plan.activations + plan.scratch;
     return plan;
 }

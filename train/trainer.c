@@ -25,7 +25,7 @@ static fwa_status allocate(fwa_trainer *t) {
     size_t count = (size_t)(config->train.micro_batch * t->source->T);
     FWA_TRY(fwa_model_commit(t->model, backend, (uint64_t)config->run.seed));
     FWA_TRY(fwa_activations_commit(t->acts));
-    FWA_TRY(fwa_activations_commit(t->eval));
+    if (t->eval) FWA_TRY(fwa_activations_commit(t->eval));
     FWA_TRY(backend->alloc(backend, (void **)&t->state, sizeof *t->state));
     FWA_TRY(backend->alloc(backend, (void **)&t->eval_state, sizeof *t->eval_state));
     FWA_TRY(backend->fill(backend, backend->stream, t->state, 0, sizeof *t->state));
@@ -50,7 +50,7 @@ static fwa_status build(fwa_trainer *t, bool plan_only) {
     if (t->sharded) FWA_TRY(fwa_params_shard(&t->model->params, t->world->dp_rank, t->world->dp_size));
     int64_t m = config->train.micro_batch;
     FWA_TRY(fwa_activations_create(&t->acts, t->model, t->backend, m, T, true, NULL));
-    FWA_TRY(fwa_activations_create(&t->eval, t->model, t->backend, m, T, false, NULL));
+    if (config->eval.every > 0) FWA_TRY(fwa_activations_create(&t->eval, t->model, t->backend, m, T, false, NULL));
     t->accumulation = config->train.global_batch / (m * t->world->dp_size);
     return plan_only ? FWA_OK : allocate(t);
 }

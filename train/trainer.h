@@ -18,10 +18,10 @@ typedef struct fwa_trainer {
     fwa_backend *backend;
     fwa_source *source;
     fwa_model *model;
-    fwa_activations *acts; // of a micro-batch [m,T]; validation uses them too
-    fwa_activations *eval;
-    fwa_comm *comm; // of the data ranks, over the backend's memory
-    bool sharded;   // each data rank updates its piece of the parameters (layers/shard.h)
+    fwa_activations *acts; // of a micro-batch [m,T]
+    fwa_activations *eval; // NULL where eval.every is 0
+    fwa_comm *comm;        // of the data ranks, over the backend's memory
+    bool sharded;          // each data rank updates its piece of the parameters (layers/shard.h)
     fwa_buckets *buckets;
     fwa_step_state *state; // device memory
     fwa_step_state *eval_state;
@@ -50,8 +50,8 @@ FWA_MUST_CHECK fwa_status fwa_trainer_share(fwa_trainer *trainer);
 // Collective. One step on global batch number trainer->step; counts it.
 FWA_MUST_CHECK fwa_status fwa_trainer_step(fwa_trainer *trainer, fwa_step_report *report);
 
-// Collective. Mean loss a token over the first eval.batches global batches of the validation split (fewer if it is
-// smaller), the same whatever the number of ranks.
+// Collective; needs eval.every > 0. Mean loss a token over the first eval.batches global batches of the validation
+// split (fewer if it is smaller), the same whatever the number of ranks.
 FWA_MUST_CHECK fwa_status fwa_trainer_validate(fwa_trainer *trainer, double *loss);
 
 #ifdef __cplusplus
