@@ -10,10 +10,10 @@ limit=95 # per cent of exact matches that every trained width must reach
 train="$fwa train configs/addition/demo.yaml run.dir=runs run.name=demo run.backend=cpu train.micro_batch=32"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_base_warn_component_unused=0
 
-echo "== two ranks train the first 500 steps and stop"
+echo "== two ranks train the first 700 steps and stop"
 rm -rf "$run"
 # shellcheck disable=SC2086 # words of a command
-mpirun --oversubscribe -np 2 $train train.stop_after=500
+mpirun --oversubscribe -np 2 $train train.stop_after=700
 echo "== two new processes resume from the checkpoint and finish"
 # shellcheck disable=SC2086
 mpirun --oversubscribe -np 2 $train --resume auto
