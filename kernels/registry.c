@@ -172,7 +172,8 @@ bool fwa_backend_built(fwa_backend_kind kind) {
 
 static fwa_status cuda_count(int *count) {
     *count = 0;
-    FWA_FAIL(FWA_UNSUPPORTED, "this build of fwa has no CUDA backend; configure with FWA_CUDA=ON where nvcc is found");
+    FWA_FAIL(FWA_UNSUPPORTED, "this build of fwa has no CUDA backend; configure with FWA_CUDA=ON where nvcc is found, "
+                              "or run on the CPU backend (run.backend: cpu)");
 }
 
 static fwa_status cuda_create(fwa_backend **out, fwa_dtype precision, int device) {
