@@ -31,6 +31,7 @@ struct fwa_backend {
     fwa_dtype master;  // master weights, gradients, moments, statistics, gates: f64 in f64, else f32
     const struct fwa_ops *ops;
     bool plan_only;     // sizes may be asked, nothing runs: the plan of a precision that this machine may lack
+    bool deterministic; // set before the first operator: nothing is chosen by measurement, sums keep one order
     fwa_stream *stream; // the main stream
     void *impl;
 

@@ -213,9 +213,6 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
     if (config->run.backend == FWA_CHOOSE_AUTO && fwa_backend_built(FWA_BACKEND_CUDA) &&
         fwa_backend_device_count(FWA_BACKEND_CUDA) > 0)
         kind = FWA_BACKEND_CUDA;
-    if (kind == FWA_BACKEND_CUDA && config->debug.deterministic)
-        fwa_config_problem(config, "debug.deterministic",
-                           "true: the cuda backend promises no equal bits yet; set it to false, or run.backend to cpu");
     const int threads = config->run.threads > 0 ? (int)config->run.threads : world->cores;
     if (plan_only) return fwa_backend_create_plan(out, precision, threads);
     if (kind == FWA_BACKEND_CPU && precision == FWA_BF16) {
@@ -229,6 +226,7 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
     if (kind == FWA_BACKEND_CUDA && fwa_backend_device_count(kind) > 0)
         FWA_TRY(fwa_ranks_device(world, fwa_backend_device_count(kind), &device));
     FWA_TRY(fwa_backend_create(out, kind, precision, device, threads));
+    (*out)->deterministic = config->debug.deterministic;
     fwa_status status = fwa_backend_complete(*out);
     if (status != FWA_OK) {
         (*out)->destroy(*out);

@@ -182,7 +182,7 @@ fwa_status open(fwa_backend *backend) {
     resources *owned = static_cast<resources *>(calloc(1, sizeof(resources)));
     FWA_CHECK(owned, FWA_MEMORY, "cannot allocate a backend");
     backend->impl = owned;
-    FWA_TRY(fwa_cuda_products_create(&owned->products));
+    FWA_TRY(fwa_cuda_products_create(&owned->products, backend));
     FWA_TRY(fwa_cuda_staging_create(&owned->staging));
     FWA_TRY(stream_create(backend, &backend->stream));
     return FWA_OK;
@@ -245,6 +245,7 @@ fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int d
         .master = FWA_F32,
         .ops = nullptr,
         .plan_only = false,
+        .deterministic = false,
         .stream = nullptr,
         .impl = nullptr,
         .alloc = device_alloc,

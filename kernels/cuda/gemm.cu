@@ -59,7 +59,7 @@ struct product {
 struct fwa_cuda_products {
     cublasLtHandle_t handle;
     product *first;
-    bool measure;
+    const fwa_backend *backend;
 };
 
 namespace {
@@ -133,7 +133,7 @@ fwa_status set_preference(cublasLtMatmulPreference_t preference, const kind &key
 fwa_status propose(fwa_cuda_products *products, const product *p, cublasLtMatmulHeuristicResult_t *found, int *count) {
     cublasLtMatmulPreference_t preference;
     BLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
-    fwa_status status = set_preference(preference, p->key, products->measure);
+    fwa_status status = set_preference(preference, p->key, !products->backend->deterministic);
     cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
     if (status == FWA_OK)
         code = cublasLtMatmulAlgoGetHeuristic(products->handle, p->operation, p->b, p->a, p->c, p->d, preference,
@@ -215,8 +215,9 @@ fwa_status decide(fwa_stream *stream, product *p, const operands &o, bool *final
     FWA_TRY(propose(stream->products, p, found, &count));
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     FWA_CUDA_TRY(cudaStreamIsCapturing(stream->handle, &capture));
-    *final = capture == cudaStreamCaptureStatusNone || !stream->products->measure || count == 1;
-    if (*final && stream->products->measure && count > 1) FWA_TRY(choose(stream, p, o, found, count, &best));
+    const bool measurable = !stream->products->backend->deterministic && count > 1;
+    *final = capture == cudaStreamCaptureStatusNone || !measurable;
+    if (*final && measurable) FWA_TRY(choose(stream, p, o, found, count, &best));
     p->algorithm = found[best].algo;
     p->workspace = found[best].workspaceSize;
     return FWA_OK;
@@ -297,13 +298,13 @@ fwa_status gemm(fwa_stream *stream, fwa_tensor d, fwa_tensor a, bool ta, fwa_ten
 
 extern "C" {
 
-fwa_status fwa_cuda_products_create(fwa_cuda_products **out) {
+fwa_status fwa_cuda_products_create(fwa_cuda_products **out, const fwa_backend *backend) {
     auto *products = static_cast<fwa_cuda_products *>(calloc(1, sizeof(fwa_cuda_products)));
     FWA_CHECK(products, FWA_MEMORY, "cannot allocate the state of matrix products");
     const fwa_status status = blas_status(cublasLtCreate(&products->handle), "cublasLtCreate", __LINE__, __func__);
     if (status != FWA_OK) free(products);
     FWA_TRY(status);
-    products->measure = true;
+    products->backend = backend;
     *out = products;
     return FWA_OK;
 }
@@ -316,10 +317,6 @@ void fwa_cuda_products_destroy(fwa_cuda_products *products) {
     }
     (void)cublasLtDestroy(products->handle);
     free(products);
-}
-
-void fwa_cuda_products_measure(fwa_cuda_products *products, bool measure) {
-    products->measure = measure;
 }
 
 } // extern "C"

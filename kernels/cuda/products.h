@@ -3,21 +3,18 @@
 #ifndef FWA_KERNELS_CUDA_PRODUCTS_H
 #define FWA_KERNELS_CUDA_PRODUCTS_H
 
-#include <stdbool.h>
-
+#include "core/backend.h"
 #include "kernels/cuda/device.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// Owned by the backend, used by its streams from the thread that runs operators. Caller: fwa_cuda_products_destroy.
-FWA_MUST_CHECK fwa_status fwa_cuda_products_create(struct fwa_cuda_products **out);
-void fwa_cuda_products_destroy(struct fwa_cuda_products *products);
-
-// measure false: kinds of products not seen yet take the library's first choice without split sums instead of the
+// Owned by `backend`, used by its streams from the thread that runs operators. Caller: fwa_cuda_products_destroy. Where
+// backend->deterministic, a kind of product takes the library's first proposal without split sums instead of the
 // fastest of several, so that two runs choose alike.
-void fwa_cuda_products_measure(struct fwa_cuda_products *products, bool measure);
+FWA_MUST_CHECK fwa_status fwa_cuda_products_create(struct fwa_cuda_products **out, const fwa_backend *backend);
+void fwa_cuda_products_destroy(struct fwa_cuda_products *products);
 
 #ifdef __cplusplus
 }
