@@ -1,0 +1,42 @@
+// Softmax attention without carried state on tensor cores: what mixer_softmax.cu asks of a kernel for it. Kernels stand
+// in one list there, the preferred one first; forward and backward are chosen each for itself, so all keep the same
+// things between the passes: o, where the forward pass wrote it, and lse.
+//
+//   s_tj = scale q_t . k_j, j <= t     p_tj = e^{s_tj - lse_t}     o_t = sum_j p_tj v_j     lse_t = ln sum_j e^{s_tj}
+#ifndef FWA_KERNELS_CUDA_ATTENTION_CUH
+#define FWA_KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/device.h"
+#include "kernels/rule.h"
+
+#define FWA_ATTENTION_ALIGN 256 // bytes, of scratch
+
+namespace fwa {
+
+// One pass. Tensors are bf16 with dense rows of K or V elements and any other strides; every row starts at a multiple
+// of 16 bytes. Before memory is bound data pointers are null and strides those that memory will have; of gradients
+// they are then a guess (dense), and may change.
+struct attention_task {
+    fwa_mixer_shape shape;      // Hq = H
+    float scale;                // K^{-1/2}
+    bool save;                  // forward: lse is wanted
+    bool deterministic;         // of the backend: the same bits in every run
+    fwa_tensor q, k;            // [B,T,H,K]
+    fwa_tensor v, o;            // [B,T,H,V]
+    float *lse;                 // [B,H,T]
+    fwa_tensor d_o, dq, dk, dv; // backward only, all present; dq, dk, dv are overwritten
+    void *scratch;              // 256-byte aligned, of the size that refusal() gave
+};
+
+struct attention_kernel {
+    const char *name; // for the log
+    // Null: the kernel takes this pass, with *scratch bytes of memory. Otherwise why it does not, in words that follow
+    // its name ("head size 20 is no multiple of 8"). Also called before memory is bound.
+    const char *(*refusal)(fwa_stream *stream, const attention_task &task, bool backward, size_t *scratch);
+    // No allocation, no waiting, no atomics on floats unless `deterministic` is off.
+    fwa_status (*forward)(fwa_stream *stream, const attention_task &task);
+    fwa_status (*backward)(fwa_stream *stream, const attention_task &task);
+};
+
+} // namespace fwa
+#endif
