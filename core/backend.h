@@ -20,6 +20,7 @@ typedef enum fwa_backend_kind { FWA_BACKEND_CPU, FWA_BACKEND_CUDA } fwa_backend_
 // returns and streams and events are tokens only.
 typedef struct fwa_stream fwa_stream;
 typedef struct fwa_event fwa_event;
+typedef struct fwa_graph fwa_graph; // work recorded once, to be launched as a whole
 typedef struct fwa_backend fwa_backend;
 
 struct fwa_backend {
@@ -37,7 +38,11 @@ struct fwa_backend {
 
     fwa_status (*alloc)(fwa_backend *, void **out, size_t bytes); // device memory, 256-byte aligned
     void (*free)(fwa_backend *, void *);
-    // `host` may be changed or freed as soon as upload returns; what download fills counts after stream_synchronize.
+    // Host memory that a download fills without a detour; not for uploads.
+    fwa_status (*host_alloc)(fwa_backend *, void **out, size_t bytes);
+    void (*host_free)(fwa_backend *, void *);
+    // `host` may be changed or freed as soon as upload returns; what download fills counts after stream_synchronize, or
+    // event_synchronize for an event recorded behind it.
     fwa_status (*upload)(fwa_backend *, fwa_stream *, void *device, const void *host, size_t bytes);   // host -> device
     fwa_status (*download)(fwa_backend *, fwa_stream *, void *host, const void *device, size_t bytes); // device -> host
     fwa_status (*copy)(fwa_backend *, fwa_stream *, void *to, const void *from, size_t bytes);         // on the device
@@ -49,7 +54,16 @@ struct fwa_backend {
     fwa_status (*event_create)(fwa_backend *, fwa_event **out);
     void (*event_destroy)(fwa_backend *, fwa_event *);
     fwa_status (*event_record)(fwa_backend *, fwa_event *, fwa_stream *);
+    fwa_status (*event_synchronize)(fwa_backend *, fwa_event *); // the host waits for what was before the event
     fwa_status (*stream_wait)(fwa_backend *, fwa_stream *, fwa_event *);
+    // Records what `work` gives to `stream`, and to streams that meet it through events, without running it. The work
+    // must have run before, so that what operators measure, load and build on first use is there; it neither waits for
+    // the device nor allocates nor copies to or from the host, and all that may change between launches is in device
+    // memory. All three are NULL on a backend whose calls have finished when they return.
+    fwa_status (*graph_record)(fwa_backend *, fwa_stream *, fwa_status (*work)(void *user), void *user,
+                               fwa_graph **out);
+    fwa_status (*graph_launch)(fwa_backend *, fwa_stream *, fwa_graph *);
+    void (*graph_destroy)(fwa_backend *, fwa_graph *); // NULL is fine
     // Bytes of this device (CPU: of this process, of the machine).
     fwa_status (*memory)(fwa_backend *, size_t *used, size_t *total);
     void (*destroy)(fwa_backend *);

@@ -85,6 +85,11 @@ static fwa_status cpu_event_record(fwa_backend *backend, fwa_event *event, fwa_s
     return FWA_OK;
 }
 
+static fwa_status cpu_event_synchronize(fwa_backend *backend, fwa_event *event) {
+    (void)backend, (void)event;
+    return FWA_OK;
+}
+
 static fwa_status cpu_stream_wait(fwa_backend *backend, fwa_stream *stream, fwa_event *event) {
     (void)backend, (void)stream, (void)event;
     return FWA_OK;
@@ -141,6 +146,8 @@ static const fwa_backend cpu_template = {
     .name = "cpu",
     .alloc = cpu_alloc,
     .free = cpu_free,
+    .host_alloc = cpu_alloc,
+    .host_free = cpu_free,
     .upload = cpu_copy,
     .download = cpu_copy,
     .copy = cpu_copy,
@@ -152,6 +159,7 @@ static const fwa_backend cpu_template = {
     .event_create = cpu_event_create,
     .event_destroy = cpu_event_destroy,
     .event_record = cpu_event_record,
+    .event_synchronize = cpu_event_synchronize,
     .stream_wait = cpu_stream_wait,
     .memory = cpu_memory,
     .destroy = cpu_destroy,

@@ -45,12 +45,27 @@ static fwa_status random_source(fwa_source **out, const fwa_config *config) {
     return FWA_OK;
 }
 
-static fwa_status time_steps(fwa_trainer *t, int steps, double *seconds, double *first_loss, double *last_loss) {
+// Seconds of every step after the warm-up: from the end of the one before to its own, and what the host took to give it
+// to the device.
+typedef struct step_times {
+    double *step, *host;
+} step_times;
+
+// The device has its next step while the host waits for the one before, as in training.
+static fwa_status time_steps(fwa_trainer *t, int steps, const step_times *times, double *first_loss,
+                             double *last_loss) {
     fwa_step_report report;
+    double ended = fwa_bench_now();
     for (int i = 0; i < WARM_UP + steps; i++) {
-        double start = fwa_bench_now();
-        FWA_TRY(fwa_trainer_step(t, &report));
-        if (i >= WARM_UP) seconds[i - WARM_UP] = fwa_bench_now() - start;
+        while (t->step <= i + t->ahead && t->step < WARM_UP + steps) {
+            double start = fwa_bench_now();
+            FWA_TRY(fwa_trainer_step(t));
+            if (t->step > WARM_UP) times->host[t->step - WARM_UP - 1] = fwa_bench_now() - start;
+        }
+        FWA_TRY(fwa_trainer_report(t, &report));
+        double start = ended;
+        ended = fwa_bench_now();
+        if (i >= WARM_UP) times->step[i - WARM_UP] = ended - start;
         if (i == 0) *first_loss = report.state.loss;
         *last_loss = report.state.loss;
     }
@@ -59,24 +74,26 @@ static fwa_status time_steps(fwa_trainer *t, int steps, double *seconds, double 
 
 static fwa_status measure(fwa_trainer *t, int steps) {
     double first = NAN, last = NAN, guess = log((double)t->source->vocab);
-    double *seconds = malloc((size_t)steps * sizeof *seconds);
+    double *seconds = malloc(2 * (size_t)steps * sizeof *seconds);
     FWA_CHECK(seconds, FWA_MEMORY, "bench: out of memory");
+    const step_times times = {seconds, seconds + steps};
     fwa_status status = FWA_OK;
-    FWA_TRY_GOTO(time_steps(t, steps, seconds, &first, &last), done);
+    FWA_TRY_GOTO(time_steps(t, steps, &times, &first, &last), done);
     FWA_CHECK_GOTO(
         fabs(first - guess) < 0.1 * guess && last < 0.9 * first, FWA_ERROR, done,
         "bench step: check failed: first loss %.4f (expected about ln(%lld) = %.4f), after %d steps on the same "
         "batch %.4f (expected under %.4f); no time is reported",
         first, (long long)t->source->vocab, guess, WARM_UP + steps, last, 0.9 * first);
-    double median = fwa_bench_median(seconds, steps);
+    double median = fwa_bench_median(times.step, steps), host = fwa_bench_median(times.host, steps);
     double tokens = (double)(t->config->train.global_batch * t->source->T);
     if (t->world->rank == 0)
         printf("{\"bench\": \"step\", \"config\": \"%s\", \"parameters\": %lld, \"ranks\": %d, \"threads\": %d, "
-               "\"tokens\": %.0f, \"ms_median\": %.3f, \"ms_min\": %.3f, \"tokens_per_s\": %.1f, \"gflops\": %.2f, "
+               "\"tokens\": %.0f, \"ms_median\": %.3f, \"ms_min\": %.3f, \"ms_host\": %.3f, \"tokens_per_s\": %.1f, "
+               "\"gflops\": %.2f, "
                "\"first_loss\": %.4f, \"last_loss\": %.4f}\n",
                t->config->run.name, (long long)fwa_params_count(&t->model->params), t->world->size, t->backend->threads,
-               tokens, 1e3 * median, 1e3 * seconds[0], tokens / median, 1e-9 * fwa_startup_flops(t) * tokens / median,
-               first, last);
+               tokens, 1e3 * median, 1e3 * times.step[0], 1e3 * host, tokens / median,
+               1e-9 * fwa_startup_flops(t) * tokens / median, first, last);
 done:
     free(seconds);
     return status;

@@ -24,23 +24,24 @@ typedef struct session {
     fwa_trainer *trainer;
     double flops; // a token
     double peak;  // FLOP/s of the rank's device by its data sheet; NaN on a CPU
-    double since; // clock at the end of the last logged step, moved on by what was not training since
+    // Clock at the end of the last step and of the last logged one, moved on by what was not training since.
+    double ended, since;
     int64_t since_step;
 } session;
 
-// One line and one row of metrics about the step that just ended.
+// One line and one row of metrics about a step.
 static fwa_status report_step(session *s, const fwa_step_report *report, double val_loss, bool line) {
     const fwa_trainer *t = s->trainer;
     const fwa_config *config = t->config;
-    double now = fwa_clock_seconds(), elapsed = now - s->since;
-    int64_t steps = t->step - s->since_step;
+    double elapsed = s->ended - s->since;
+    int64_t steps = report->step - s->since_step;
     if (t->world->rank != 0) return FWA_OK;
     size_t used = 0, total = 0;
     FWA_TRY(t->backend->memory(t->backend, &used, &total));
     double each = steps > 0 ? elapsed / (double)steps : 0.0;
     double rate = each > 0.0 ? (double)(config->train.global_batch * t->source->T) / each : 0.0;
     double mfu = fwa_flops_mfu(s->flops, rate, s->peak, t->world->size);
-    fwa_progress progress = {.step = t->step,
+    fwa_progress progress = {.step = report->step,
                              .steps = config->train.steps,
                              .loss = report->state.loss,
                              .val_loss = val_loss,
@@ -51,17 +52,18 @@ static fwa_status report_step(session *s, const fwa_step_report *report, double 
                              .mfu = mfu,
                              .mem_bytes = (int64_t)used,
                              .skipped = report->state.skipped,
-                             .eta_s = each * (double)(config->train.steps - t->step)};
+                             .eta_s = each * (double)(config->train.steps - report->step)};
     if (!line) {
         fwa_progress_live(&progress);
         return FWA_OK;
     }
     fwa_progress_clear();
     fwa_progress_log(&progress);
-    fwa_metrics_row row = {.step = t->step,
-                           .tokens = t->tokens_read,
+    fwa_metrics_row row = {.step = report->step,
+                           .tokens = report->tokens,
                            .skipped = report->state.skipped,
-                           .epoch = (t->step - 1) * config->train.global_batch / t->source->sequences[FWA_SPLIT_TRAIN],
+                           .epoch =
+                               (report->step - 1) * config->train.global_batch / t->source->sequences[FWA_SPLIT_TRAIN],
                            .loss = report->state.loss,
                            .val_loss = val_loss,
                            .grad_norm = report->state.grad_norm,
@@ -73,9 +75,16 @@ static fwa_status report_step(session *s, const fwa_step_report *report, double 
                            .mem_bytes = (int64_t)used,
                            .token_hash = report->token_hash};
     FWA_TRY(fwa_metrics_write(s->run->metrics, &row));
-    s->since = fwa_clock_seconds();
-    s->since_step = t->step;
+    s->since = s->ended;
+    s->since_step = report->step;
     return FWA_OK;
+}
+
+// What took place since `start` was not training.
+static void leave_out(session *s, double start) {
+    double seconds = fwa_clock_seconds() - start;
+    s->ended += seconds;
+    s->since += seconds;
 }
 
 static bool due(int64_t step, int64_t every) {
@@ -89,7 +98,7 @@ static fwa_status save(session *s) {
     fwa_world_set_timeout(s->trainer->world, 0.0);
     fwa_status status = fwa_run_save(s->run, s->trainer);
     fwa_world_set_timeout(s->trainer->world, s->trainer->config->comm.timeout_s);
-    s->since += fwa_clock_seconds() - start;
+    leave_out(s, start);
     return status;
 }
 
@@ -100,7 +109,35 @@ static fwa_status validate(session *s, double *loss) {
     FWA_TRY(fwa_trainer_validate(t, loss));
     if (!isfinite(*loss) && t->world->rank == 0)
         fwa_log_warn("step %lld: the validation loss is %g", (long long)t->step, *loss);
-    s->since += fwa_clock_seconds() - start;
+    leave_out(s, start);
+    return FWA_OK;
+}
+
+static bool is_last(const fwa_config *config, int64_t step) {
+    return step == config->train.steps || step == config->train.stop_after;
+}
+
+static bool validates_after(const fwa_config *config, int64_t step) {
+    return config->eval.every > 0 && (due(step, config->eval.every) || step == config->train.steps);
+}
+
+// Whether the device has nothing more to do after the step given last: the host looks at what it has done then.
+static bool pauses(const fwa_trainer *t) {
+    const fwa_config *config = t->config;
+    return t->stop || is_last(config, t->step) || validates_after(config, t->step) ||
+           due(t->step, config->checkpoint.every);
+}
+
+// Gives the device steps to do while the host waits for a report, and takes the report.
+static fwa_status next_report(session *s, fwa_step_report *report, double limit) {
+    fwa_trainer *t = s->trainer;
+    fwa_world_set_timeout(t->world, limit);
+    t->comm->set_timeout(t->comm, limit);
+    fwa_watchdog_expect(limit, "a training step");
+    while (t->step == t->reported || (t->step - t->reported <= t->ahead && !pauses(t))) FWA_TRY(fwa_trainer_step(t));
+    fwa_watchdog_expect(limit, "a training step");
+    FWA_TRY(fwa_trainer_report(t, report));
+    s->ended = fwa_clock_seconds();
     return FWA_OK;
 }
 
@@ -108,28 +145,23 @@ static fwa_status validate(session *s, double *loss) {
 static fwa_status run_steps(session *s) {
     fwa_trainer *t = s->trainer;
     const fwa_config *config = t->config;
-    int64_t first = t->step;
+    int64_t first = t->step + 1;
     bool stopped = config->train.stop_after > 0 && t->step >= config->train.stop_after;
-    while (t->step < config->train.steps && !stopped) {
+    while (t->reported < config->train.steps && !stopped) {
         fwa_step_report report;
-        double limit = t->step == first ? config->comm.first_timeout_s : config->comm.timeout_s;
-        fwa_world_set_timeout(t->world, limit);
-        t->comm->set_timeout(t->comm, limit);
-        fwa_watchdog_expect(limit, "a training step");
-        FWA_TRY(fwa_trainer_step(t, &report));
+        double limit = t->reported + 1 == first ? config->comm.first_timeout_s : config->comm.timeout_s;
+        FWA_TRY(next_report(s, &report, limit));
 
-        bool last = t->step == config->train.steps || t->step == config->train.stop_after;
-        stopped = last || report.stop;
+        int64_t step = report.step;
+        bool last = is_last(config, step), signal = t->stop && step == t->step;
+        stopped = last || signal;
         double val_loss = NAN;
-        if (config->eval.every > 0 && (due(t->step, config->eval.every) || t->step == config->train.steps)) {
-            FWA_TRY(validate(s, &val_loss));
-        }
-        bool line = stopped || t->step == first + 1 || due(t->step, config->log.every) || !isnan(val_loss);
+        if (validates_after(config, step)) FWA_TRY(validate(s, &val_loss));
+        bool line = stopped || step == first || due(step, config->log.every) || !isnan(val_loss);
         FWA_TRY(report_step(s, &report, val_loss, line));
-        if (due(t->step, config->checkpoint.every) || stopped) FWA_TRY(save(s));
-        if (report.stop && !last) {
-            FWA_FAIL(FWA_PREEMPTED, "saved at step %lld after a signal; continue with --resume auto",
-                     (long long)t->step);
+        if (due(step, config->checkpoint.every) || stopped) FWA_TRY(save(s));
+        if (signal && !last) {
+            FWA_FAIL(FWA_PREEMPTED, "saved at step %lld after a signal; continue with --resume auto", (long long)step);
         }
     }
     return FWA_OK;

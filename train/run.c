@@ -180,7 +180,7 @@ static fwa_status restore(fwa_run *run, fwa_trainer *trainer) {
     state.norm_mean = saved->norm_mean;
     FWA_TRY_GOTO(backend->upload(backend, backend->stream, trainer->state, &state, sizeof state), done);
     FWA_TRY_GOTO(backend->stream_synchronize(backend, backend->stream), done);
-    trainer->step = saved->step;
+    trainer->step = trainer->reported = saved->step;
     trainer->tokens_read = saved->tokens;
     trainer->best_val_loss = saved->best_val_loss;
 done:

@@ -1,7 +1,11 @@
-// One training step, top to bottom:
+// One training step, top to bottom. The host gives it to the device and waits for nothing:
 //
-//   clear gradients and sums -> for each micro-batch: load, forward, loss, backward -> sum gradients over ranks (during
-//   the last backward pass) -> norm, clip factor, guard -> AdamW -> share the values where ranks update pieces of them
+//   clear gradients and sums -> for each micro-batch: load it, run its micro-step -> state on its way to the host
+//   micro-step: forward, loss, backward; the last one also: sum gradients over ranks (while the backward pass goes on)
+//   -> norm, clip factor, guard -> AdamW -> share the values where ranks update pieces of them
+//
+// All that changes from step to step is in device memory, so a micro-step is recorded once and launched as a graph from
+// then on, where the backend has graphs.
 #include <string.h>
 
 #include "train/optimizer.h"
@@ -18,11 +22,9 @@ typedef struct control {
 static fwa_status clear(fwa_trainer *t) {
     fwa_backend *backend = t->backend;
     fwa_arena *grads = t->model->params.arena[FWA_PARAM_GRAD];
-    double rate = fwa_schedule_rate(t->config, t->step + 1);
-    const double zeros[3] = {0.0, 0.0, 0.0};
+    const double start[4] = {0.0, 0.0, 0.0, fwa_schedule_rate(t->config, t->step + 1)}; // loss_sum to lr
     FWA_TRY(backend->fill(backend, backend->stream, fwa_arena_data(grads), 0, fwa_arena_bytes(grads)));
-    FWA_TRY(backend->upload(backend, backend->stream, &t->state->loss_sum, zeros, sizeof zeros));
-    return backend->upload(backend, backend->stream, &t->state->lr, &rate, sizeof rate);
+    return backend->upload(backend, backend->stream, &t->state->loss_sum, start, sizeof start);
 }
 
 static fwa_status bucket_done(void *user, int bucket) {
@@ -30,52 +32,86 @@ static fwa_status bucket_done(void *user, int bucket) {
     return fwa_buckets_start(t->buckets, t->backend->stream, bucket);
 }
 
+static fwa_status accumulate(void *user) {
+    fwa_trainer *t = user;
+    return fwa_model_train(t->model, t->acts, t->state, NULL);
+}
+
+static fwa_status accumulate_and_update(void *user) {
+    fwa_trainer *t = user;
+    fwa_backend *backend = t->backend;
+    const fwa_config *config = t->config;
+    const fwa_bucket_hook hook = {bucket_done, t};
+    const fwa_step_options options = {config->optimizer.clip, config->guard.spike_factor, config->guard.window};
+    FWA_TRY(fwa_model_train(t->model, t->acts, t->state, &hook));
+    FWA_TRY(fwa_buckets_wait(t->buckets, backend->stream));
+    FWA_TRY(
+        t->comm->all_reduce(t->comm, backend->stream, &t->state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM)); // and valid
+    FWA_TRY(fwa_optimizer_norm(t->model, backend, t->state));
+    FWA_TRY(backend->ops->step_finish(backend->stream, t->state, &options));
+    FWA_TRY(fwa_optimizer_update(t->model, backend, config, t->state));
+    return fwa_trainer_share(t);
+}
+
+// The first step runs call by call: operators measure and set up on their first use.
+static fwa_status micro_step(fwa_trainer *t, bool last) {
+    fwa_backend *backend = t->backend;
+    fwa_status (*work)(void *) = last ? accumulate_and_update : accumulate;
+    fwa_graph **graph = &t->graphs[last];
+    bool alone = !last || t->comm->size == 1;
+    if (!backend->graph_record || !t->warm || t->eager || !alone) return work(t);
+    if (!*graph) FWA_TRY(backend->graph_record(backend, backend->stream, work, t, graph));
+    return backend->graph_launch(backend, backend->stream, *graph);
+}
+
 static fwa_status micro_batches(fwa_trainer *t, control *mine) {
     int64_t m = t->config->train.micro_batch, G = t->config->train.global_batch, T = t->source->T;
     int64_t first = t->step * G + t->world->dp_rank * (G / t->world->dp_size);
-    fwa_bucket_hook hook = {bucket_done, t};
     for (int64_t i = 0; i < t->accumulation; i++, first += m) {
-        bool last = i + 1 == t->accumulation;
         FWA_TRY(t->source->fill(t->source, FWA_SPLIT_TRAIN, first, m, t->tokens, t->targets));
         mine->token_hash = (int64_t)((uint64_t)mine->token_hash + fwa_batch_hash(first, m, T, t->tokens, t->targets));
         FWA_TRY(fwa_model_load(t->acts, t->tokens, t->targets));
-        FWA_TRY(fwa_model_train(t->model, t->acts, t->state, last ? &hook : NULL));
+        FWA_TRY(micro_step(t, i + 1 == t->accumulation));
     }
     return FWA_OK;
 }
 
-static fwa_status reduce(fwa_trainer *t, control *all) {
-    fwa_stream *stream = t->backend->stream;
-    FWA_TRY(fwa_buckets_wait(t->buckets, stream));
-    FWA_TRY(t->comm->all_reduce(t->comm, stream, &t->state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM)); // loss_sum, valid
-    return t->world->all->all_reduce(t->world->all, stream, all, sizeof *all / sizeof(int64_t), FWA_I64,
-                                     FWA_REDUCE_SUM);
-}
-
-fwa_status fwa_trainer_step(fwa_trainer *t, fwa_step_report *report) {
-    const fwa_config *config = t->config;
+fwa_status fwa_trainer_step(fwa_trainer *t) {
     fwa_backend *backend = t->backend;
-    const fwa_step_options options = {config->optimizer.clip, config->guard.spike_factor, config->guard.window};
+    fwa_comm *all = t->world->all;
+    fwa_step_sent *sent = &t->sent[t->step % FWA_STEPS_SENT];
     control sums = {fwa_signals_pending() != 0, 0};
+    FWA_CHECK(t->step - t->reported < FWA_STEPS_SENT, FWA_ERROR,
+              "got step %lld, expected the report of step %lld before it", (long long)t->step + 1,
+              (long long)t->reported + 1);
 
     FWA_TRY(clear(t));
     FWA_TRY(micro_batches(t, &sums));
-    FWA_TRY(reduce(t, &sums));
-    FWA_TRY(fwa_optimizer_norm(t->model, backend, t->state));
-    FWA_TRY(backend->ops->step_finish(backend->stream, t->state, &options));
-    FWA_TRY(fwa_optimizer_update(t->model, backend, config, t->state));
-    FWA_TRY(fwa_trainer_share(t));
+    FWA_TRY(backend->download(backend, backend->stream, sent->state, t->state, sizeof *sent->state));
+    FWA_TRY(backend->event_record(backend, sent->done, backend->stream));
+    FWA_TRY(all->all_reduce(all, NULL, &sums, sizeof sums / sizeof(int64_t), FWA_I64, FWA_REDUCE_SUM));
 
-    FWA_TRY(backend->download(backend, backend->stream, &report->state, t->state, sizeof report->state));
-    FWA_TRY(backend->stream_synchronize(backend, backend->stream));
-    report->token_hash = (uint64_t)sums.token_hash;
-    report->stop = sums.signals > 0;
+    t->warm = true;
     t->step++;
-    t->tokens_read += config->train.global_batch * t->source->T;
+    t->tokens_read += t->config->train.global_batch * t->source->T;
+    t->stop = sums.signals > 0;
+    sent->tokens = t->tokens_read;
+    sent->token_hash = (uint64_t)sums.token_hash;
+    return FWA_OK;
+}
+
+fwa_status fwa_trainer_report(fwa_trainer *t, fwa_step_report *report) {
+    fwa_backend *backend = t->backend;
+    const fwa_step_sent *sent = &t->sent[t->reported % FWA_STEPS_SENT];
+    FWA_CHECK(t->reported < t->step, FWA_ERROR, "got no step without report, expected one");
+    FWA_TRY(backend->event_synchronize(backend, sent->done));
+    t->reported++;
+    *report = (fwa_step_report){*sent->state, t->reported, sent->tokens, sent->token_hash};
+    const fwa_step_state *state = &report->state;
     FWA_CHECK(
-        report->state.skipped_in_a_row < config->guard.max_skips, FWA_NONFINITE,
+        state->skipped_in_a_row < t->config->guard.max_skips, FWA_NONFINITE,
         "step %lld: %lld steps in a row had a loss or gradient that is not finite or far too large (loss %g, norm %g); "
         "nothing of them was applied; lower optimizer.lr, or resume from the last checkpoint",
-        (long long)t->step, (long long)report->state.skipped_in_a_row, report->state.loss, report->state.grad_norm);
+        (long long)report->step, (long long)state->skipped_in_a_row, state->loss, state->grad_norm);
     return FWA_OK;
 }

@@ -19,6 +19,18 @@ static fwa_status create_buckets(fwa_trainer *t) {
     return status;
 }
 
+static fwa_status allocate_reports(fwa_trainer *t) {
+    fwa_backend *backend = t->backend;
+    t->eager = true;
+    t->ahead = backend->kind == FWA_BACKEND_CPU ? 0 : 1;
+    for (int i = 0; i < FWA_STEPS_SENT; i++) {
+        fwa_step_sent *sent = &t->sent[i];
+        FWA_TRY(backend->host_alloc(backend, (void **)&sent->state, sizeof *sent->state));
+        FWA_TRY(backend->event_create(backend, &sent->done));
+    }
+    return FWA_OK;
+}
+
 static fwa_status allocate(fwa_trainer *t) {
     fwa_backend *backend = t->backend;
     const fwa_config *config = t->config;
@@ -29,6 +41,7 @@ static fwa_status allocate(fwa_trainer *t) {
     FWA_TRY(backend->alloc(backend, (void **)&t->state, sizeof *t->state));
     FWA_TRY(backend->alloc(backend, (void **)&t->eval_state, sizeof *t->eval_state));
     FWA_TRY(backend->fill(backend, backend->stream, t->state, 0, sizeof *t->state));
+    FWA_TRY(allocate_reports(t));
     t->tokens = malloc(count * sizeof *t->tokens);
     t->targets = malloc(count * sizeof *t->targets);
     FWA_CHECK(t->tokens && t->targets, FWA_MEMORY, "batch: out of memory for %zu tokens", count);
@@ -89,10 +102,27 @@ fwa_status fwa_trainer_create(fwa_trainer **out, fwa_world *world, fwa_config *c
     return FWA_OK;
 }
 
+static void destroy_graphs(fwa_trainer *t) {
+    for (int i = 0; i < 2; i++)
+        if (t->graphs[i]) t->backend->graph_destroy(t->backend, t->graphs[i]);
+}
+
+static void destroy_reports(fwa_trainer *t) {
+    fwa_backend *backend = t->backend;
+    for (int i = 0; i < FWA_STEPS_SENT; i++) {
+        if (t->sent[i].done) backend->event_destroy(backend, t->sent[i].done);
+        if (t->sent[i].state) backend->host_free(backend, t->sent[i].state);
+    }
+}
+
+// Freeing memory waits for the device, which may itself wait for a peer that is gone until the communicator has ended;
+// graphs go before the communicator whose operations they hold.
 void fwa_trainer_destroy(fwa_trainer *t) {
     if (!t) return;
+    destroy_graphs(t);
     fwa_buckets_destroy(t->buckets);
     fwa_ranks_leave(t->comm, t->world);
+    destroy_reports(t);
     fwa_activations_destroy(t->acts);
     fwa_activations_destroy(t->eval);
     fwa_model_destroy(t->model);

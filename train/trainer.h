@@ -12,6 +12,16 @@
 extern "C" {
 #endif
 
+#define FWA_STEPS_SENT 2 // the most steps whose reports are not taken: one at work, one behind it
+
+// What a step leaves for its report.
+typedef struct fwa_step_sent {
+    fwa_step_state *state; // memory of host_alloc, filled when `done` has come
+    fwa_event *done;
+    int64_t tokens;
+    uint64_t token_hash;
+} fwa_step_sent;
+
 typedef struct fwa_trainer {
     fwa_world *world;   // borrowed
     fwa_config *config; // borrowed
@@ -27,16 +37,24 @@ typedef struct fwa_trainer {
     fwa_step_state *eval_state;
     int32_t *tokens, *targets; // [m,T], host
     int64_t accumulation;      // micro-batches of this rank in a step
-    int64_t step;              // steps done
+    int64_t step;              // steps given to the device
+    int64_t reported;          // steps whose report was taken
     int64_t tokens_read;       // by all ranks together
-    double best_val_loss;      // NaN: none yet
+    bool stop;                 // a rank had got a signal when the last step was given
+    int ahead;                 // steps to give before waiting for a report, beyond it: 0 where calls run at once
+    bool eager;                // run micro-steps call by call, as a measurement of parts of a step wants it
+    bool warm;                 // each kind of micro-step has run
+    fwa_graph *graphs[2];      // micro-steps: accumulating, last; NULL: not recorded yet
+    fwa_step_sent sent[FWA_STEPS_SENT];
+    double best_val_loss; // NaN: none yet
 } fwa_trainer;
 
 // What a step says about itself; the same on every rank.
 typedef struct fwa_step_report {
     fwa_step_state state;
+    int64_t step;        // its number, from 1
+    int64_t tokens;      // read by all ranks together up to its end
     uint64_t token_hash; // of the global batch (tasks/task.h)
-    bool stop;           // a rank got a signal
 } fwa_step_report;
 
 // Collective. Plans everything; allocates unless `plan_only` (then only sizes may be read). `source`: where sequences
@@ -47,8 +65,12 @@ void fwa_trainer_destroy(fwa_trainer *trainer);
 // Collective. Every rank gets the values that others have updated or loaded; nothing to do unless they are sharded.
 FWA_MUST_CHECK fwa_status fwa_trainer_share(fwa_trainer *trainer);
 
-// Collective. One step on global batch number trainer->step; counts it.
-FWA_MUST_CHECK fwa_status fwa_trainer_step(fwa_trainer *trainer, fwa_step_report *report);
+// Collective. Gives the device one step, on global batch number trainer->step, and counts it; the device is not waited
+// for. Before more than FWA_STEPS_SENT steps in a row, reports must be taken.
+FWA_MUST_CHECK fwa_status fwa_trainer_step(fwa_trainer *trainer);
+// Collective. The report of the first step that has none, after a wait for the device; counts it. FWA_NONFINITE, with
+// the report, where guard.max_skips steps in a row were skipped; steps given since then may have been applied.
+FWA_MUST_CHECK fwa_status fwa_trainer_report(fwa_trainer *trainer, fwa_step_report *report);
 
 // Collective; needs eval.every > 0. Mean loss a token over the first eval.batches global batches of the validation
 // split (fewer if it is smaller), the same whatever the number of ranks.

@@ -2,14 +2,16 @@
 //
 // One backend drives one device. Its functions may be called from any thread; operators only from the thread that
 // created the backend, where its device is the current one. Copies run in stream order: what was downloaded is there
-// after stream_synchronize. Pageable host memory that is uploaded may be reused at once. Copies between host and device
-// of up to 1 MiB do not make the host wait: they pass through pinned memory of the backend (staging.h).
+// after stream_synchronize. Pageable host memory that is uploaded may be reused at once. Uploads of up to 8 MiB and
+// downloads of up to 1 MiB do not make the host wait: they pass through pinned memory of the backend (staging.h), or,
+// as downloads into memory of host_alloc, need none.
 #include "kernels/backends.h"
 
 #include <cstdio>
 #include <cstdlib>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/graph.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/staging.h"
 
@@ -44,6 +46,16 @@ fwa_status device_alloc(fwa_backend *backend, void **out, size_t bytes) {
 
 void device_free(fwa_backend *backend, void *memory) {
     if (cudaSetDevice(backend->device) == cudaSuccess) (void)cudaFree(memory);
+}
+
+fwa_status host_alloc(fwa_backend *backend, void **out, size_t bytes) {
+    FWA_TRY(use(backend));
+    FWA_CUDA_TRY(cudaMallocHost(out, bytes > 0 ? bytes : 1));
+    return FWA_OK;
+}
+
+void host_free(fwa_backend *backend, void *memory) {
+    if (cudaSetDevice(backend->device) == cudaSuccess) (void)cudaFreeHost(memory);
 }
 
 fwa_status copy_async(fwa_backend *backend, fwa_stream *stream, void *to, const void *from, size_t bytes,
@@ -130,7 +142,7 @@ void *native_stream(fwa_stream *stream) {
 fwa_status event_create(fwa_backend *backend, fwa_event **out) {
     FWA_TRY(use(backend));
     cudaEvent_t handle = nullptr;
-    FWA_CUDA_TRY(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming));
+    FWA_CUDA_TRY(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming | cudaEventBlockingSync));
     fwa_event *event = static_cast<fwa_event *>(malloc(sizeof(fwa_event)));
     if (!event) (void)cudaEventDestroy(handle);
     FWA_CHECK(event, FWA_MEMORY, "cannot allocate an event");
@@ -148,6 +160,12 @@ void event_destroy(fwa_backend *backend, fwa_event *event) {
 fwa_status event_record(fwa_backend *backend, fwa_event *event, fwa_stream *stream) {
     FWA_TRY(use(backend));
     FWA_CUDA_TRY(cudaEventRecord(event->handle, stream->handle));
+    return FWA_OK;
+}
+
+fwa_status event_synchronize(fwa_backend *backend, fwa_event *event) {
+    FWA_TRY(use(backend));
+    FWA_CUDA_TRY(cudaEventSynchronize(event->handle));
     return FWA_OK;
 }
 
@@ -250,6 +268,8 @@ fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int d
         .impl = nullptr,
         .alloc = device_alloc,
         .free = device_free,
+        .host_alloc = host_alloc,
+        .host_free = host_free,
         .upload = upload,
         .download = download,
         .copy = copy,
@@ -261,7 +281,11 @@ fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int d
         .event_create = event_create,
         .event_destroy = event_destroy,
         .event_record = event_record,
+        .event_synchronize = event_synchronize,
         .stream_wait = stream_wait,
+        .graph_record = fwa_cuda_graph_record,
+        .graph_launch = fwa_cuda_graph_launch,
+        .graph_destroy = fwa_cuda_graph_destroy,
         .memory = memory,
         .destroy = destroy,
     };

@@ -1,5 +1,5 @@
 // The slots of staging.h. One lock orders their taking; a slot is free again when the event after its upload has come,
-// or when the function that copies a download out has run.
+// or when the function that copies a download out has run. Uploads of several slots go piece by piece.
 #include "kernels/cuda/staging.h"
 
 #include <atomic>
@@ -11,6 +11,7 @@ namespace {
 
 constexpr int slots = 16;
 constexpr size_t slot_bytes = (size_t)1 << 20;
+constexpr size_t most_upload = slots / 2 * slot_bytes, most_download = slot_bytes;
 
 enum state { FREE, UPLOAD, DOWNLOAD };
 
@@ -27,25 +28,47 @@ struct slot {
 struct fwa_cuda_staging {
     std::mutex lock;
     char *memory;
+    int next; // slot to be tried first: the one taken longest ago
     slot at[slots];
 };
 
 namespace {
 
-// A free slot, or one whose upload is over; the caller holds the lock. NULL where there is none.
-slot *take(fwa_cuda_staging *staging) {
-    for (slot &one : staging->at) {
-        const state use = one.use.load(std::memory_order_acquire);
-        if (use == FREE || (use == UPLOAD && cudaEventQuery(one.read) == cudaSuccess)) return &one;
-    }
-    (void)cudaGetLastError(); // an event that has not come is no error
-    return nullptr;
+bool is_free(const slot &one) {
+    const state use = one.use.load(std::memory_order_acquire);
+    return use == FREE || (use == UPLOAD && cudaEventQuery(one.read) == cudaSuccess);
 }
 
-fwa_status fits(cudaStream_t stream, size_t bytes, bool *yes) {
+// A free slot, or one whose upload is over; *out NULL where there is none. The caller holds the lock.
+fwa_status take(fwa_cuda_staging *staging, slot **out) {
+    slot *waited = nullptr;
+    *out = nullptr;
+    for (int i = 0; i < slots && !*out; i++) {
+        slot *one = &staging->at[(staging->next + i) % slots];
+        if (is_free(*one)) *out = one;
+        if (!waited && one->use.load(std::memory_order_acquire) == UPLOAD) waited = one;
+    }
+    (void)cudaGetLastError(); // an event that has not come is no error
+    if (!*out && waited) {
+        FWA_CUDA_TRY(cudaEventSynchronize(waited->read));
+        *out = waited;
+    }
+    if (*out) staging->next = static_cast<int>(*out - staging->at + 1) % slots;
+    return FWA_OK;
+}
+
+fwa_status check_stream(cudaStream_t stream) {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     FWA_CUDA_TRY(cudaStreamIsCapturing(stream, &capture));
-    *yes = bytes <= slot_bytes && capture == cudaStreamCaptureStatusNone;
+    FWA_CHECK(capture == cudaStreamCaptureStatusNone, FWA_ERROR,
+              "got a copy between host and device in work that is being recorded, expected none");
+    return FWA_OK;
+}
+
+fwa_status is_pinned(const void *host, bool *yes) {
+    cudaPointerAttributes attributes;
+    FWA_CUDA_TRY(cudaPointerGetAttributes(&attributes, host));
+    *yes = attributes.type == cudaMemoryTypeHost;
     return FWA_OK;
 }
 
@@ -59,8 +82,23 @@ fwa_status open(fwa_cuda_staging *staging) {
     FWA_CUDA_TRY(cudaMallocHost(reinterpret_cast<void **>(&staging->memory), slots * slot_bytes));
     for (int i = 0; i < slots; i++) {
         staging->at[i].memory = staging->memory + i * slot_bytes;
-        FWA_CUDA_TRY(cudaEventCreateWithFlags(&staging->at[i].read, cudaEventDisableTiming));
+        FWA_CUDA_TRY(cudaEventCreateWithFlags(&staging->at[i].read, cudaEventDisableTiming | cudaEventBlockingSync));
     }
+    return FWA_OK;
+}
+
+// A piece that fits into a slot.
+fwa_status upload_piece(fwa_cuda_staging *staging, cudaStream_t stream, void *device, const void *host, size_t bytes,
+                        bool *done) {
+    slot *one = nullptr;
+    const std::lock_guard<std::mutex> guard(staging->lock);
+    FWA_TRY(take(staging, &one));
+    *done = one != nullptr;
+    if (!one) return FWA_OK;
+    memcpy(one->memory, host, bytes);
+    FWA_CUDA_TRY(cudaMemcpyAsync(device, one->memory, bytes, cudaMemcpyHostToDevice, stream));
+    FWA_CUDA_TRY(cudaEventRecord(one->read, stream));
+    one->use.store(UPLOAD, std::memory_order_release);
     return FWA_OK;
 }
 
@@ -88,25 +126,24 @@ void fwa_cuda_staging_destroy(fwa_cuda_staging *staging) {
 
 fwa_status fwa_cuda_staging_upload(fwa_cuda_staging *staging, cudaStream_t stream, void *device, const void *host,
                                    size_t bytes, bool *done) {
-    FWA_TRY(fits(stream, bytes, done));
-    if (!*done) return FWA_OK;
-    const std::lock_guard<std::mutex> guard(staging->lock);
-    slot *one = take(staging);
-    *done = one != nullptr;
-    if (!one) return FWA_OK;
-    memcpy(one->memory, host, bytes);
-    FWA_CUDA_TRY(cudaMemcpyAsync(device, one->memory, bytes, cudaMemcpyHostToDevice, stream));
-    FWA_CUDA_TRY(cudaEventRecord(one->read, stream));
-    one->use.store(UPLOAD, std::memory_order_release);
+    FWA_TRY(check_stream(stream));
+    *done = bytes <= most_upload;
+    for (size_t at = 0; at < bytes && *done; at += slot_bytes)
+        FWA_TRY(upload_piece(staging, stream, static_cast<char *>(device) + at, static_cast<const char *>(host) + at,
+                             bytes - at < slot_bytes ? bytes - at : slot_bytes, done));
     return FWA_OK;
 }
 
 fwa_status fwa_cuda_staging_download(fwa_cuda_staging *staging, cudaStream_t stream, void *host, const void *device,
                                      size_t bytes, bool *done) {
-    FWA_TRY(fits(stream, bytes, done));
-    if (!*done) return FWA_OK;
+    bool pinned = false;
+    *done = false;
+    FWA_TRY(check_stream(stream));
+    FWA_TRY(is_pinned(host, &pinned));
+    if (pinned || bytes > most_download) return FWA_OK;
+    slot *one = nullptr;
     const std::lock_guard<std::mutex> guard(staging->lock);
-    slot *one = take(staging);
+    FWA_TRY(take(staging, &one));
     *done = one != nullptr;
     if (!one) return FWA_OK;
     one->host = host;

@@ -9,7 +9,8 @@ static void the_interface_is_complete(void **state) {
     (void)state;
     assert_true(b->alloc && b->free && b->upload && b->download && b->copy && b->fill);
     assert_true(b->stream_create && b->stream_destroy && b->stream_synchronize);
-    assert_true(b->event_create && b->event_destroy && b->event_record && b->stream_wait);
+    assert_true(b->host_alloc && b->host_free && b->graph_record && b->graph_launch && b->graph_destroy);
+    assert_true(b->event_create && b->event_destroy && b->event_record && b->event_synchronize && b->stream_wait);
     assert_true(b->memory && b->destroy && b->ops && b->stream);
     assert_int_equal(b->kind, FWA_BACKEND_CUDA);
     assert_string_equal(b->name, "cuda");
@@ -91,6 +92,113 @@ static void streams_meet_through_events(void **state) {
     b->free(b, target);
 }
 
+// The host looks at what was downloaded before the event while the stream goes on behind it.
+static void the_host_waits_for_an_event(void **state) {
+    (void)state;
+    fwa_event *event = NULL;
+    void *device = NULL, *host = NULL;
+    check_ok(b->event_create(b, &event));
+    check_ok(b->alloc(b, &device, BIG));
+    check_ok(b->host_alloc(b, &host, BIG));
+    memset(host, 0, BIG);
+    for (int value = 1; value <= 50; value++) check_ok(b->fill(b, b->stream, device, value, BIG));
+    check_ok(b->download(b, b->stream, host, device, BIG));
+    check_ok(b->event_record(b, event, b->stream));
+    check_ok(b->fill(b, b->stream, device, 99, BIG));
+    check_ok(b->event_synchronize(b, event));
+    assert_int_equal(((unsigned char *)host)[0], 50);
+    assert_int_equal(((unsigned char *)host)[BIG - 1], 50);
+    check_ok(b->stream_synchronize(b, b->stream));
+    b->event_destroy(b, event);
+    b->host_free(b, host);
+    b->host_free(b, NULL);
+    b->free(b, device);
+}
+
+// More uploads than there is pinned memory for, some larger than a piece of it; the host changes its bytes at once.
+static void uploads_keep_what_the_host_had(void **state) {
+    (void)state;
+    enum { COPIES = 60, BYTES = 3 << 20 };
+    unsigned char *from = check_alloc(BYTES), *to = check_alloc((size_t)COPIES * BYTES);
+    void *device = NULL, *big = NULL;
+    check_ok(b->alloc(b, &device, (size_t)COPIES * BYTES));
+    check_ok(b->alloc(b, &big, BIG));
+    for (int value = 1; value <= 20; value++) check_ok(b->fill(b, b->stream, big, value, BIG));
+    for (int i = 0; i < COPIES; i++) {
+        memset(from, i + 1, BYTES);
+        check_ok(b->upload(b, b->stream, (char *)device + (size_t)i * BYTES, from, (size_t)BYTES - (size_t)i));
+    }
+    check_ok(b->download(b, b->stream, to, device, (size_t)COPIES * BYTES));
+    check_ok(b->stream_synchronize(b, b->stream));
+    for (int i = 0; i < COPIES; i++)
+        for (int j = 0; j < BYTES - i; j++)
+            if (to[(size_t)i * BYTES + (size_t)j] != i + 1) fail_msg("copy %d, byte %d", i, j);
+    b->free(b, device);
+    b->free(b, big);
+}
+
+typedef struct recorded {
+    fwa_stream *other;
+    fwa_event *before, *after;
+    char *source, *target;
+    bool bad;
+} recorded;
+
+// target = source on a second stream, source = 7 after that.
+static fwa_status move_on(void *user) {
+    recorded *r = user;
+    char host[8];
+    FWA_TRY(b->event_record(b, r->before, b->stream));
+    FWA_TRY(b->stream_wait(b, r->other, r->before));
+    FWA_TRY(b->copy(b, r->other, r->target, r->source, 1000));
+    if (r->bad) FWA_TRY(b->upload(b, b->stream, r->source, host, sizeof host));
+    FWA_TRY(b->event_record(b, r->after, r->other));
+    FWA_TRY(b->stream_wait(b, b->stream, r->after));
+    return b->fill(b, b->stream, r->source, 7, 1000);
+}
+
+static void recorded_work_runs_when_launched(void **state) {
+    (void)state;
+    recorded r = {0};
+    fwa_graph *graph = NULL, *none = NULL;
+    unsigned char seen[1000];
+    check_ok(b->stream_create(b, &r.other));
+    check_ok(b->event_create(b, &r.before));
+    check_ok(b->event_create(b, &r.after));
+    check_ok(b->alloc(b, (void **)&r.source, 1000));
+    check_ok(b->alloc(b, (void **)&r.target, 1000));
+    check_ok(b->fill(b, b->stream, r.source, 1, 1000));
+    check_ok(b->fill(b, b->stream, r.target, 2, 1000));
+    check_ok(b->graph_record(b, b->stream, move_on, &r, &graph));
+    check_ok(b->download(b, b->stream, seen, r.target, 1000));
+    check_ok(b->stream_synchronize(b, b->stream));
+    assert_int_equal(seen[999], 2);
+    for (int value = 3; value < 6; value++) {
+        check_ok(b->fill(b, b->stream, r.source, value, 1000));
+        check_ok(b->graph_launch(b, b->stream, graph));
+        check_ok(b->download(b, b->stream, seen, r.target, 1000));
+        check_ok(b->stream_synchronize(b, b->stream));
+        assert_int_equal(seen[999], value);
+    }
+    // What cannot be recorded is an error, after which the stream works.
+    r.bad = true;
+    check_status(b->graph_record(b, b->stream, move_on, &r, &none), FWA_ERROR);
+    assert_non_null(strstr(fwa_error_message(), "recorded"));
+    assert_null(none);
+    r.bad = false;
+    check_ok(move_on(&r));
+    check_ok(b->download(b, b->stream, seen, r.target, 1000));
+    check_ok(b->stream_synchronize(b, b->stream));
+    assert_int_equal(seen[999], 7);
+    b->graph_destroy(b, graph);
+    b->graph_destroy(b, NULL);
+    b->event_destroy(b, r.before);
+    b->event_destroy(b, r.after);
+    b->stream_destroy(b, r.other);
+    b->free(b, r.source);
+    b->free(b, r.target);
+}
+
 static void memory_figures_follow_allocations(void **state) {
     (void)state;
     const size_t bytes = (size_t)256 << 20;
@@ -143,6 +251,9 @@ int main(void) {
         cmocka_unit_test(too_much_memory_is_an_error_and_no_more),
         cmocka_unit_test(copies_move_bytes),
         cmocka_unit_test_teardown(streams_meet_through_events, check_release),
+        cmocka_unit_test(the_host_waits_for_an_event),
+        cmocka_unit_test_teardown(uploads_keep_what_the_host_had, check_release),
+        cmocka_unit_test(recorded_work_runs_when_launched),
         cmocka_unit_test(memory_figures_follow_allocations),
         cmocka_unit_test(the_table_answers_for_every_operator),
         cmocka_unit_test(the_device_is_described),

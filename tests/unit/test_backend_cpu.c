@@ -23,7 +23,9 @@ static void the_interface_is_complete(void **state) {
     const fwa_backend *b = *state;
     assert_true(b->alloc && b->free && b->upload && b->download && b->copy && b->fill);
     assert_true(b->stream_create && b->stream_destroy && b->stream_synchronize);
-    assert_true(b->event_create && b->event_destroy && b->event_record && b->stream_wait);
+    assert_true(b->event_create && b->event_destroy && b->event_record && b->event_synchronize && b->stream_wait);
+    assert_true(b->host_alloc && b->host_free);
+    assert_true(!b->graph_record && !b->graph_launch && !b->graph_destroy);
     assert_true(b->memory && b->destroy && b->ops && b->stream);
     assert_int_equal(b->kind, FWA_BACKEND_CPU);
     assert_string_equal(b->name, "cpu");
@@ -93,6 +95,7 @@ static void streams_and_events_are_tokens(void **state) {
     check_ok(b->event_create(b, &event));
     assert_true(stream && stream != b->stream && event);
     check_ok(b->event_record(b, event, b->stream));
+    check_ok(b->event_synchronize(b, event));
     check_ok(b->stream_wait(b, stream, event));
     check_ok(b->stream_synchronize(b, stream));
     b->event_destroy(b, event);

@@ -1,0 +1,95 @@
+// The training step on a GPU: recorded micro-steps give the bits of those run call by call, with reports taken late or
+// at once; nothing is allocated once the graphs stand. `mpirun -np N` for N GPUs of one node.
+#include "tests/gpu/device_check.h"
+#include "tests/trainer_case.h"
+
+enum { STEPS = 6, RECORDED = 2 }; // micro-steps are recorded in the second step
+
+static fwa_world *world;
+static const char *const precisions[] = {"train.precision=f32", "train.precision=bf16"};
+
+static void open_case(trainer_case *c, int precision, const char *micro_batch, bool eager) {
+    char batch[64];
+    snprintf(batch, sizeof batch, "train.global_batch=%d", 6 * world->size);
+    const char *const overrides[] = {"run.backend=cuda", precisions[precision], micro_batch, batch, NULL};
+    trainer_case_open(c, world, overrides);
+    c->trainer->eager = eager;
+}
+
+// Micro-batches of 6 sequences: one a step; of 2: three.
+static void compare(int precision, const char *micro_batch) {
+    trainer_case eager, recorded;
+    fwa_step_report reports[STEPS], late;
+    size_t bytes, same;
+    open_case(&eager, precision, micro_batch, true);
+    open_case(&recorded, precision, micro_batch, false);
+    for (int i = 0; i < STEPS; i++) reports[i] = trainer_case_step(&eager);
+    check_ok(fwa_trainer_step(recorded.trainer));
+    for (int i = 0; i < STEPS; i++) {
+        if (i + 1 < STEPS) check_ok(fwa_trainer_step(recorded.trainer));
+        check_ok(fwa_trainer_report(recorded.trainer, &late));
+        trainer_case_same_reports(&reports[i], &late);
+        if (i > 0) assert_true(late.state.lr != reports[i - 1].state.lr);
+    }
+    assert_true(reports[STEPS - 1].state.loss < reports[0].state.loss);
+    assert_true(!eager.trainer->graphs[0] && !eager.trainer->graphs[1]);
+    assert_true(!!recorded.trainer->graphs[0] == (recorded.trainer->accumulation > 1));
+    assert_non_null(recorded.trainer->graphs[1]);
+    const char *masters = trainer_case_masters(&eager, &bytes);
+    assert_memory_equal(masters, trainer_case_masters(&recorded, &same), bytes);
+    trainer_case_close(&eager);
+    trainer_case_close(&recorded);
+}
+
+static void recorded_steps_equal_those_call_by_call(void **state) {
+    (void)state;
+    for (int precision = 0; precision < 2; precision++) {
+        compare(precision, "train.micro_batch=6");
+        compare(precision, "train.micro_batch=2");
+    }
+}
+
+static void steps_may_change_between_both_ways(void **state) {
+    (void)state;
+    trainer_case eager, mixed;
+    open_case(&eager, 1, "train.micro_batch=2", true);
+    open_case(&mixed, 1, "train.micro_batch=2", false);
+    for (int i = 0; i < 2 * STEPS; i++) {
+        mixed.trainer->eager = i % 3 == 2;
+        const fwa_step_report a = trainer_case_step(&eager), b = trainer_case_step(&mixed);
+        trainer_case_same_reports(&a, &b);
+    }
+    trainer_case_close(&eager);
+    trainer_case_close(&mixed);
+}
+
+static void memory_stays_as_it_is(void **state) {
+    (void)state;
+    trainer_case c;
+    size_t before = 0, after = 0, total = 0;
+    open_case(&c, 1, "train.micro_batch=2", false);
+    fwa_backend *backend = c.trainer->backend;
+    for (int i = 0; i < RECORDED + 1; i++) trainer_case_step(&c);
+    check_ok(backend->memory(backend, &before, &total));
+    for (int i = 0; i < 4 * STEPS; i++) trainer_case_step(&c);
+    check_ok(backend->memory(backend, &after, &total));
+    assert_int_equal(after, before);
+    trainer_case_close(&c);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(recorded_steps_equal_those_call_by_call, check_release),
+        cmocka_unit_test_teardown(steps_may_change_between_both_ways, check_release),
+        cmocka_unit_test_teardown(memory_stays_as_it_is, check_release),
+    };
+    if (fwa_world_create(&world, &argc, &argv) != FWA_OK || fwa_world_split(world, 1) != FWA_OK) return 1;
+    if (fwa_backend_device_count(FWA_BACKEND_CUDA) < world->node_size) {
+        printf("skipped: %d ranks need as many usable GPUs\n", world->node_size);
+        fwa_world_destroy(world);
+        return DEVICE_SKIP;
+    }
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    fwa_world_destroy(world);
+    return failed;
+}

@@ -1,0 +1,107 @@
+// Steps and their reports: late ones say the same as those taken at once, order and numbers hold, a step allocates
+// nothing, and the guard ends a run whose next step is already under way.
+#include "tests/trainer_case.h"
+
+enum { STEPS = 6 };
+
+static fwa_world *world;
+static const char *const none[] = {NULL};
+
+static void late_reports_say_the_same(void **state) {
+    (void)state;
+    trainer_case a, b;
+    size_t bytes, same;
+    trainer_case_open(&a, world, none);
+    trainer_case_open(&b, world, none);
+    fwa_step_report now[STEPS], late;
+    for (int i = 0; i < STEPS; i++) now[i] = trainer_case_step(&a);
+    check_ok(fwa_trainer_step(b.trainer));
+    for (int i = 0; i < STEPS; i++) {
+        if (i + 1 < STEPS) check_ok(fwa_trainer_step(b.trainer));
+        check_ok(fwa_trainer_report(b.trainer, &late));
+        trainer_case_same_reports(&now[i], &late);
+        assert_int_equal(late.step, i + 1);
+        assert_int_equal(late.tokens, (i + 1) * 6 * b.trainer->source->T);
+    }
+    const char *masters = trainer_case_masters(&a, &bytes);
+    assert_memory_equal(masters, trainer_case_masters(&b, &same), bytes);
+    trainer_case_close(&a);
+    trainer_case_close(&b);
+}
+
+static void reports_are_taken_in_time(void **state) {
+    (void)state;
+    trainer_case c;
+    fwa_step_report report;
+    trainer_case_open(&c, world, none);
+    assert_int_equal(c.trainer->ahead, 0);
+    check_status(fwa_trainer_report(c.trainer, &report), FWA_ERROR);
+    check_ok(fwa_trainer_step(c.trainer));
+    check_ok(fwa_trainer_step(c.trainer));
+    check_status(fwa_trainer_step(c.trainer), FWA_ERROR);
+    assert_non_null(strstr(fwa_error_message(), "report of step 1"));
+    assert_int_equal(c.trainer->step, 2);
+    for (int i = 1; i <= 2; i++) {
+        check_ok(fwa_trainer_report(c.trainer, &report));
+        assert_int_equal(report.step, i);
+    }
+    check_status(fwa_trainer_report(c.trainer, &report), FWA_ERROR);
+    trainer_case_close(&c);
+}
+
+static int allocations;
+static fwa_status (*real_alloc)(fwa_backend *, void **, size_t);
+static fwa_status counted_alloc(fwa_backend *backend, void **out, size_t bytes) {
+    allocations++;
+    return real_alloc(backend, out, bytes);
+}
+
+static void a_step_allocates_nothing(void **state) {
+    (void)state;
+    trainer_case c;
+    trainer_case_open(&c, world, none);
+    fwa_backend *backend = c.trainer->backend;
+    real_alloc = backend->alloc;
+    backend->alloc = backend->host_alloc = counted_alloc;
+    void *memory;
+    check_ok(backend->alloc(backend, &memory, 8));
+    backend->free(backend, memory);
+    assert_int_equal(allocations, 1);
+    for (int i = 0; i < 3; i++) trainer_case_step(&c);
+    assert_int_equal(allocations, 1);
+    trainer_case_close(&c);
+}
+
+static void the_guard_speaks_of_its_step(void **state) {
+    (void)state;
+    trainer_case c;
+    fwa_step_report report;
+    const char *const overrides[] = {"optimizer.lr=1e30", "schedule.kind=constant", "schedule.min_lr=0",
+                                     "guard.max_skips=2", NULL};
+    trainer_case_open(&c, world, overrides);
+    fwa_status status = fwa_trainer_step(c.trainer);
+    for (int i = 0; i < 20 && status == FWA_OK; i++) {
+        check_ok(fwa_trainer_step(c.trainer));
+        status = fwa_trainer_report(c.trainer, &report);
+    }
+    char expected[32];
+    check_status(status, FWA_NONFINITE);
+    assert_int_equal(report.state.skipped_in_a_row, 2);
+    assert_int_equal(report.step + 1, c.trainer->step);
+    snprintf(expected, sizeof expected, "step %d: 2 steps in a row", (int)report.step);
+    assert_non_null(strstr(fwa_error_message(), expected));
+    trainer_case_close(&c);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(late_reports_say_the_same, check_release),
+        cmocka_unit_test_teardown(reports_are_taken_in_time, check_release),
+        cmocka_unit_test_teardown(a_step_allocates_nothing, check_release),
+        cmocka_unit_test_teardown(the_guard_speaks_of_its_step, check_release),
+    };
+    if (fwa_world_create(&world, &argc, &argv) != FWA_OK || fwa_world_split(world, 1) != FWA_OK) return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    fwa_world_destroy(world);
+    return failed;
+}
