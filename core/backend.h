@@ -64,6 +64,10 @@ struct fwa_backend {
                                fwa_graph **out);
     fwa_status (*graph_launch)(fwa_backend *, fwa_stream *, fwa_graph *);
     void (*graph_destroy)(fwa_backend *, fwa_graph *); // NULL is fine
+    // An event that keeps the time at which its stream came to it, and the seconds between two of them, which the
+    // streams must have passed (stream_synchronize).
+    fwa_status (*timer_create)(fwa_backend *, fwa_event **out);
+    fwa_status (*timer_seconds)(fwa_backend *, fwa_event *from, fwa_event *to, double *seconds);
     // Bytes of this device (CPU: of this process, of the machine).
     fwa_status (*memory)(fwa_backend *, size_t *used, size_t *total);
     void (*destroy)(fwa_backend *);

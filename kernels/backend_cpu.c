@@ -1,5 +1,5 @@
-// The CPU backend: host memory, OpenMP threads. Every call has finished when it returns, so streams and events are
-// tokens that carry nothing.
+// The CPU backend: host memory, OpenMP threads. Every call has finished when it returns, so streams are
+// tokens that carry nothing, and events hold the time at most.
 #include "kernels/backends.h"
 
 #include <errno.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/arena.h"
+#include "core/clock.h"
 #include "core/cores.h"
 #include "core/shape.h"
 
@@ -17,7 +18,7 @@ struct fwa_stream {
     int token;
 };
 struct fwa_event {
-    int token;
+    int64_t recorded_ns; // by the monotonic clock
 };
 
 static fwa_status cpu_alloc(fwa_backend *backend, void **out, size_t bytes) {
@@ -81,7 +82,14 @@ static void cpu_event_destroy(fwa_backend *backend, fwa_event *event) {
 }
 
 static fwa_status cpu_event_record(fwa_backend *backend, fwa_event *event, fwa_stream *stream) {
-    (void)backend, (void)event, (void)stream;
+    (void)backend, (void)stream;
+    event->recorded_ns = fwa_clock_ns();
+    return FWA_OK;
+}
+
+static fwa_status cpu_timer_seconds(fwa_backend *backend, fwa_event *from, fwa_event *to, double *seconds) {
+    (void)backend;
+    *seconds = 1e-9 * (double)(to->recorded_ns - from->recorded_ns);
     return FWA_OK;
 }
 
@@ -161,6 +169,8 @@ static const fwa_backend cpu_template = {
     .event_record = cpu_event_record,
     .event_synchronize = cpu_event_synchronize,
     .stream_wait = cpu_stream_wait,
+    .timer_create = cpu_event_create,
+    .timer_seconds = cpu_timer_seconds,
     .memory = cpu_memory,
     .destroy = cpu_destroy,
 };

@@ -1,220 +1,263 @@
-// fwa bench op [--rule R] [--shape BxTxHxK] [--repeats N] [--threads N]: forward and backward of one mixing rule, f32
-// on the CPU.
+// fwa bench op [NAME ...|rules|operators|all]: forward and backward of mixing rules and operators on a backend.
 //
-// The check: the chunk form's output and gradient dq equal the recurrence's (relative RMS under 1e-4: f32 sums of a
-// thousand steps in two orders). Rates count the
-// chunk form's own products (train/flops.h), forward once and backward twice, beside the rate of a large product.
-#include <math.h>
+// The check: at the first sequence of the batch (its first 1024 tokens at most) every result equals the CPU's in f64,
+// that of a rule its recurrence's; and at the whole size the rows of these tokens do, forward, and backward where no
+// later token reaches them. Times are medians by the backend's timers. Beside them stands what the work moves and
+// computes at least, and the share of the device's own rates for a copy and a product (train/floor.h), measured in the
+// same run.
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/arena.h"
-#include "core/rng.h"
-#include "kernels/registry.h"
+#include "core/shape.h"
 #include "train/arguments.h"
 #include "train/bench.h"
-#include "train/flops.h"
+#include "train/bench_case.h"
+#include "train/floor.h"
 
-// One rule's call with memory of its own.
-typedef struct problem {
-    fwa_backend *backend;
-    const fwa_mixer *kernels;
-    fwa_arena *arena;
-    fwa_mixer_call call;
-    fwa_mixer_grads grads;
-} problem;
+enum { MOST_CHECKED = 1024, WARM_UP = 3 };
 
-static fwa_status plan(problem *p, fwa_tensor *t, int ndim, int64_t last) {
-    const fwa_mixer_shape *s = &p->call.shape;
-    const int64_t shape[] = {s->B, s->T, s->H, last};
-    return fwa_arena_plan(p->arena, t, p->backend->compute, ndim, shape);
-}
+typedef struct bench {
+    fwa_backend *backend, *truth;
+    fwa_floor floor;
+    fwa_bench_sizes sizes;
+    fwa_form form;
+    int repeats;
+    bool json;
+    int failed; // passes with a wrong result
+} bench;
 
-static fwa_status open_problem(problem *p, fwa_backend *backend, const fwa_rule *rule, fwa_form form,
-                               const fwa_mixer_shape *shape) {
-    size_t saved = 0, scratch = 0;
-    memset(p, 0, sizeof *p);
-    p->backend = backend;
-    FWA_TRY(fwa_mixer_find(backend, rule, &p->kernels));
-    FWA_TRY(fwa_arena_create(&p->arena, "bench"));
-    p->call.options = fwa_mixer_options_default(rule);
-    p->call.shape = *shape;
-    p->call.form = form;
-    p->call.save = true;
-    fwa_tensor *heads[] = {&p->call.q,   &p->call.k,   &p->call.v,   &p->call.o,
-                           &p->grads.dq, &p->grads.dk, &p->grads.dv, &p->grads.d_o};
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) FWA_TRY(plan(p, heads[i], 4, shape->K));
-    const bool channel = rule->inputs & FWA_INPUT_BETA_CHANNEL;
-    if (channel || (rule->inputs & FWA_INPUT_BETA)) {
-        FWA_TRY(plan(p, &p->call.beta, channel ? 4 : 3, shape->V));
-        FWA_TRY(plan(p, &p->grads.dbeta, channel ? 4 : 3, shape->V));
-    }
-    if (rule->inputs & FWA_INPUT_LOG_DECAY) {
-        FWA_TRY(plan(p, &p->call.log_decay, 3, 0));
-        FWA_TRY(plan(p, &p->grads.dlog_decay, 3, 0));
-    }
-    if (rule->inputs & FWA_INPUT_LAMBDA) {
-        FWA_TRY(plan(p, &p->call.lambda, 3, 0));
-        FWA_TRY(plan(p, &p->grads.dlambda, 3, 0));
-    }
-    FWA_TRY(p->kernels->sizes(backend, &p->call, &saved, &scratch));
-    if (saved) FWA_TRY(fwa_arena_plan_bytes(p->arena, &p->call.saved, saved));
-    if (scratch) FWA_TRY(fwa_arena_plan_bytes(p->arena, &p->call.scratch, scratch));
-    return fwa_arena_commit(p->arena, backend);
-}
+static const char *const pass_names[] = {"forward", "backward"};
 
-// Normal values times `deviation`; uniform in (0, top) where deviation is 0.
-static void fill(fwa_tensor t, uint64_t stream, double deviation, double top) {
-    float *x = t.data;
-    for (int64_t i = 0, n = x ? fwa_tensor_count(t) : 0; i < n; i++)
-        x[i] = (float)(deviation > 0.0 ? deviation * fwa_rng_normal(7, stream, (uint64_t)i)
-                                       : top * fwa_rng_uniform(7, stream, (uint64_t)i));
-}
-
-// Keys of about length 1: what rules without a normalised step need.
-static void fill_problem(problem *p) {
-    fill(p->call.q, 1, 1.0, 0.0);
-    fill(p->call.k, 2, 1.0 / sqrt((double)p->call.shape.K), 0.0);
-    fill(p->call.v, 3, 1.0, 0.0);
-    fill(p->call.beta, 4, 0.0, 1.5);
-    fill(p->call.lambda, 5, 0.0, 0.05);
-    fill(p->call.log_decay, 7, 0.0, -0.1);
-    fill(p->grads.d_o, 6, 1.0, 0.0);
-}
-
-static fwa_status run(problem *p, bool backward) {
-    if (!backward) return p->kernels->forward(p->backend, p->backend->stream, &p->call);
-    return p->kernels->backward(p->backend, p->backend->stream, &p->call, &p->grads);
-}
-
-static double difference(fwa_tensor a, fwa_tensor b) {
-    const float *x = a.data, *y = b.data;
-    double error = 0.0, size = 0.0;
-    for (int64_t i = 0, n = fwa_tensor_count(a); i < n; i++) {
-        error += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
-        size += (double)y[i] * y[i];
-    }
-    return sqrt(error / size);
-}
-
-static fwa_status time_pass(problem *p, bool backward, int repeats, double *median) {
-    double seconds[101];
-    for (int i = 0; i <= repeats; i++) {
-        double start = fwa_bench_now();
-        FWA_TRY(run(p, backward));
-        if (i > 0) seconds[i - 1] = fwa_bench_now() - start;
-    }
-    *median = fwa_bench_median(seconds, repeats);
+// Runs the passes of a freshly filled call.
+static fwa_status run_passes(fwa_bench_call *call, const fwa_backend *like) {
+    FWA_TRY(fwa_bench_refill(call, like));
+    for (int pass = 0; pass < 2; pass++)
+        if (call->of->pass[pass]) FWA_TRY(call->of->pass[pass](call));
     return FWA_OK;
 }
 
-// GFLOP/s of a 1024-cubed product with all threads.
-static fwa_status product_rate(fwa_backend *backend, double *gflops) {
-    fwa_arena *arena = NULL;
-    fwa_tensor a, b, c;
-    const int64_t shape[] = {1024, 1024};
-    double seconds[9];
-    fwa_status status = FWA_OK;
-    FWA_TRY(fwa_arena_create(&arena, "product"));
-    FWA_TRY_GOTO(fwa_arena_plan(arena, &a, FWA_F32, 2, shape), done);
-    FWA_TRY_GOTO(fwa_arena_plan(arena, &b, FWA_F32, 2, shape), done);
-    FWA_TRY_GOTO(fwa_arena_plan(arena, &c, FWA_F32, 2, shape), done);
-    FWA_TRY_GOTO(fwa_arena_commit(arena, backend), done);
-    fill(a, 1, 1.0, 0.0);
-    fill(b, 2, 1.0, 0.0);
-    for (int i = 0; i < 10; i++) {
-        double start = fwa_bench_now();
-        FWA_TRY_GOTO(backend->ops->gemm(backend->stream, c, a, false, b, true, fwa_tensor_absent(), 1.0, 0.0), done);
-        if (i > 0) seconds[i - 1] = fwa_bench_now() - start;
-    }
-    *gflops = 2e-9 * 1024.0 * 1024.0 * 1024.0 / fwa_bench_median(seconds, 9);
-done:
-    fwa_arena_destroy(arena);
-    return status;
+static void keep_worse(fwa_bench_error *worst, const fwa_bench_error *one) {
+    if (one->name && (!worst->name || !(one->ratio <= worst->ratio))) *worst = *one;
 }
 
-static fwa_status check(problem *chunk, problem *recurrent) {
-    FWA_TRY(run(chunk, false));
-    FWA_TRY(run(chunk, true));
-    FWA_TRY(run(recurrent, false));
-    FWA_TRY(run(recurrent, true));
-    double o = difference(chunk->call.o, recurrent->call.o), dq = difference(chunk->grads.dq, recurrent->grads.dq);
-    FWA_CHECK(
-        o < 1e-4 && dq < 1e-4, FWA_ERROR,
-        "bench op: check failed: chunk form differs from the recurrence by %.3g in o, %.3g in dq (limit 1e-4); no time "
-        "is reported",
-        o, dq);
+// Runs `of` at `sizes` and compares both passes; `part`: with the first rows only.
+static fwa_status compare_at(const bench *b, const fwa_bench_case *of, const fwa_bench_sizes *sizes,
+                             fwa_bench_call *truth, bool part, fwa_bench_call *call, fwa_bench_error worst[2]) {
+    FWA_TRY(fwa_bench_open(call, b->backend, of, sizes, b->form));
+    FWA_TRY(run_passes(call, b->backend));
+    for (int pass = 0; pass < 2; pass++) {
+        fwa_bench_error one;
+        if (!of->pass[pass] || (part && pass == 1 && sizes->T != truth->sizes.T)) continue;
+        FWA_TRY(fwa_bench_compare(call, truth, pass, part, &one));
+        keep_worse(&worst[pass], &one);
+    }
     return FWA_OK;
 }
 
-static fwa_status bench_rule(fwa_backend *backend, const fwa_rule *rule, const fwa_mixer_shape *shape, int repeats,
-                             double product) {
-    problem forms[2];
-    double seconds[2][2];
+// Leaves `call` open at the whole size.
+static fwa_status check(const bench *b, const fwa_bench_case *of, const fwa_bench_sizes *sizes, fwa_bench_call *call,
+                        fwa_bench_error worst[2]) {
+    fwa_bench_sizes first = *sizes;
+    fwa_bench_call truth = {0}, small = {0};
     fwa_status status = FWA_OK;
-    memset(forms, 0, sizeof forms);
-    for (int f = 0; f < 2; f++) {
-        FWA_TRY_GOTO(open_problem(&forms[f], backend, rule, f ? FWA_FORM_RECURRENT : FWA_FORM_CHUNK, shape), done);
-        fill_problem(&forms[f]);
-    }
-    FWA_TRY_GOTO(check(&forms[0], &forms[1]), done);
-    for (int f = 0; f < 2; f++)
-        for (int pass = 0; pass < 2; pass++) FWA_TRY_GOTO(time_pass(&forms[f], pass, repeats, &seconds[f][pass]), done);
-    fwa_flops_mixer sizes = {.core = rule->core,
-                             .T = shape->T,
-                             .Hq = shape->Hq,
-                             .H = shape->H,
-                             .K = shape->K,
-                             .V = shape->V,
-                             .C = forms[0].call.options.chunk,
-                             .B = forms[0].call.options.window};
-    double flops = fwa_flops_mixer_forward(&sizes) * (double)(shape->B * shape->T);
-    double forward = 1e-9 * flops / seconds[0][0], backward = 2e-9 * flops / seconds[0][1];
-    printf("%-18s %9.3f %9.3f %8.1f %8.1f %6.0f%% %6.0f%%  %9.3f %9.3f\n", rule->name, 1e3 * seconds[0][0],
-           1e3 * seconds[0][1], forward, backward, 100.0 * forward / product, 100.0 * backward / product,
-           1e3 * seconds[1][0], 1e3 * seconds[1][1]);
+    first.B = 1;
+    first.T = fwa_min(sizes->T, MOST_CHECKED);
+    FWA_TRY_GOTO(fwa_bench_open(&truth, b->truth, of, &first, FWA_FORM_RECURRENT), done);
+    FWA_TRY_GOTO(run_passes(&truth, b->backend), done);
+    FWA_TRY_GOTO(compare_at(b, of, &first, &truth, false, &small, worst), done);
+    fwa_bench_close(&small);
+    FWA_TRY_GOTO(compare_at(b, of, sizes, &truth, true, call, worst), done);
 done:
-    fwa_arena_destroy(forms[0].arena);
-    fwa_arena_destroy(forms[1].arena);
+    fwa_bench_close(&truth);
+    fwa_bench_close(&small);
     return status;
 }
 
-static fwa_status bench_rules(const char *name, const fwa_mixer_shape *shape, int repeats, int threads) {
-    fwa_backend *backend = NULL;
+typedef struct pass_of_call {
+    fwa_bench_call *call;
+    int pass;
+} pass_of_call;
+
+static fwa_status run_pass(void *user) {
+    const pass_of_call *p = user;
+    return p->call->of->pass[p->pass](p->call);
+}
+
+static void print_row(const bench *b, const fwa_bench_call *call, int pass, const fwa_bench_error *worst, fwa_cost cost,
+                      double median, double least) {
+    const fwa_bench_sizes *s = &call->sizes;
+    const double share = fwa_floor_share(&b->floor, cost, median);
+    if (!b->json) {
+        printf("%-20s %-8s %9.4f %9.1f %9.3f %7.1f%%  %.2g\n", call->of->name, pass_names[pass], 1e3 * median,
+               1e-9 * cost.bytes / median, 1e-12 * cost.flops / median, 100.0 * share, worst->error);
+        return;
+    }
+    printf("{\"bench\": \"op\", \"name\": \"%s\", \"pass\": \"%s\", \"backend\": \"%s\", \"dtype\": \"%s\", "
+           "\"threads\": %d, \"B\": %lld, \"T\": %lld, \"Hq\": %lld, \"H\": %lld, \"K\": %lld, \"V\": %lld, "
+           "\"D\": %lld, \"F\": %lld, \"N\": %lld, \"ms_median\": %.6g, \"ms_min\": %.6g, \"bytes\": %.0f, "
+           "\"flops\": %.0f, \"floor_ms\": %.6g, \"share\": %.4f, \"copy_gb_per_s\": %.1f, "
+           "\"product_tflop_per_s\": %.3f, \"error\": %.3g, \"limit\": %.3g}\n",
+           call->of->name, pass_names[pass], b->backend->name, fwa_dtype_name(b->backend->compute), b->backend->threads,
+           (long long)s->B, (long long)s->T, (long long)s->Hq, (long long)s->H, (long long)s->K, (long long)s->V,
+           (long long)s->D, (long long)s->F, (long long)s->N, 1e3 * median, 1e3 * least, cost.bytes, cost.flops,
+           1e3 * fwa_floor_seconds(&b->floor, cost), share, 1e-9 * b->floor.copy, 1e-12 * b->floor.product,
+           worst->error, worst->limit);
+}
+
+static fwa_status bench_pass(bench *b, fwa_bench_call *call, int pass, const fwa_bench_error *worst) {
+    pass_of_call user = {call, pass};
+    fwa_cost cost;
+    double median, least;
+    if (!(worst->ratio <= 1.0)) {
+        b->failed++;
+        fprintf(b->json ? stderr : stdout,
+                "%-20s %-8s check failed: %s is off by %.3g, limit %.3g; no time is reported\n", call->of->name,
+                pass_names[pass], worst->name, worst->error, worst->limit);
+        return FWA_OK;
+    }
+    FWA_TRY(fwa_bench_cost(call, pass, &cost));
+    FWA_TRY(fwa_floor_time(b->backend, run_pass, &user, WARM_UP, b->repeats, &median, &least));
+    print_row(b, call, pass, worst, cost, median, least);
+    return FWA_OK;
+}
+
+static fwa_status bench_case(bench *b, const fwa_bench_case *of, const fwa_bench_sizes *sizes) {
+    fwa_bench_call call = {0};
+    fwa_bench_error worst[2];
+    memset(worst, 0, sizeof worst);
+    fwa_status status = check(b, of, sizes, &call, worst);
+    for (int pass = 0; pass < 2 && status == FWA_OK; pass++)
+        if (of->pass[pass]) status = bench_pass(b, &call, pass, &worst[pass]);
+    fwa_bench_close(&call);
+    if (status == FWA_UNSUPPORTED) {
+        fprintf(b->json ? stderr : stdout, "%-20s %s\n", of->name, fwa_error_message());
+        fwa_error_clear();
+        return FWA_OK;
+    }
+    fflush(stdout);
+    return status == FWA_OK ? status : fwa_error_pass(status, __FILE__, __LINE__, __func__);
+}
+
+static bool is(const char *a, const char *b) {
+    return strcmp(a, b) == 0;
+}
+
+// A name stands for itself, gemm for all products.
+static bool named(const char *word, const char *group, const char *name) {
+    return is(word, "all") || is(word, group) || is(word, name) || (is(word, "gemm") && strncmp(name, "gemm_", 5) == 0);
+}
+
+static bool wanted(const fwa_arguments *a, const char *group, const char *name) {
+    for (int i = 0; i < a->count; i++)
+        if (named(a->at[i], group, name)) return true;
+    return a->count == 0;
+}
+
+static fwa_status check_words(const fwa_arguments *a) {
+    for (int i = 0; i < a->count; i++) {
+        bool known = fwa_rule_find(a->at[i]) || is(a->at[i], "rules");
+        for (int c = 0; c < fwa_bench_operator_count() && !known; c++)
+            known = named(a->at[i], "operators", fwa_bench_operator(c)->name);
+        FWA_CHECK(known, FWA_USAGE,
+                  "fwa bench op '%s': expected all, rules, operators, or names of them as in `fwa info`", a->at[i]);
+    }
+    return FWA_OK;
+}
+
+static fwa_status bench_cases(bench *b, const fwa_arguments *a) {
+    for (int i = 0; i < fwa_rule_count(); i++) {
+        fwa_bench_case of;
+        fwa_bench_sizes sizes = b->sizes;
+        if (!wanted(a, "rules", fwa_rule_at(i)->name)) continue;
+        fwa_bench_rule_case(&of, fwa_rule_at(i), &sizes);
+        FWA_TRY(bench_case(b, &of, &sizes));
+    }
+    for (int i = 0; i < fwa_bench_operator_count(); i++)
+        if (wanted(a, "operators", fwa_bench_operator(i)->name))
+            FWA_TRY(bench_case(b, fwa_bench_operator(i), &b->sizes));
+    return FWA_OK;
+}
+
+static void print_head(const bench *b) {
+    const fwa_bench_sizes *s = &b->sizes;
+    char device[256] = "";
+    if (b->json) return;
+    if (fwa_backend_describe(b->backend->kind, b->backend->device, device, sizeof device) != FWA_OK) fwa_error_clear();
+    printf("%s %s, %d thread(s), %s\n", b->backend->name, fwa_dtype_name(b->backend->compute), b->backend->threads,
+           device);
+    printf("B %lld T %lld, %lld heads of %lld and %lld, D %lld F %lld N %lld; copy %.1f GB/s, product %lld^3 %.3f "
+           "TFLOP/s\n",
+           (long long)s->B, (long long)s->T, (long long)s->H, (long long)s->K, (long long)s->V, (long long)s->D,
+           (long long)s->F, (long long)s->N, 1e-9 * b->floor.copy, (long long)b->floor.size, 1e-12 * b->floor.product);
+    printf("%-20s %-8s %9s %9s %9s %8s  %s\n", "", "pass", "ms", "GB/s", "TFLOP/s", "of floor", "error");
+}
+
+static fwa_status read_sizes(const fwa_arguments *a, bool cuda, fwa_bench_sizes *s) {
+    const struct {
+        const char *name;
+        int64_t standard, *value;
+    } options[] = {{"--B", cuda ? 32 : 1, &s->B}, {"--T", 1024, &s->T}, {"--H", 6, &s->H},    {"--K", 128, &s->K},
+                   {"--V", 128, &s->V},           {"--D", 768, &s->D},  {"--F", 2048, &s->F}, {"--N", 50304, &s->N}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        FWA_TRY(fwa_arguments_integer(a, options[i].name, options[i].standard, 1, INT32_MAX, options[i].value));
+    s->Hq = s->H;
+    return FWA_OK;
+}
+
+static fwa_status read_backend(const fwa_arguments *a, bool *cuda, fwa_dtype *dtype) {
+    const char *backend = fwa_arguments_value(a, "--backend", "auto");
+    FWA_CHECK(is(backend, "auto") || is(backend, "cpu") || is(backend, "cuda"), FWA_USAGE,
+              "--backend '%s': expected auto, cpu or cuda", backend);
+    *cuda = is(backend, "cuda") || (is(backend, "auto") && fwa_backend_built(FWA_BACKEND_CUDA) &&
+                                    fwa_backend_device_count(FWA_BACKEND_CUDA) > 0);
+    const char *name = fwa_arguments_value(a, "--dtype", *cuda ? "bf16" : "f32");
+    FWA_CHECK(is(name, "f32") || is(name, "f64") || is(name, "bf16"), FWA_USAGE,
+              "--dtype '%s': expected f32, f64 or bf16", name);
+    *dtype = is(name, "f64") ? FWA_F64 : is(name, "bf16") ? FWA_BF16 : FWA_F32;
+    return FWA_OK;
+}
+
+static fwa_status read_form(const fwa_arguments *a, fwa_form *form) {
+    const char *name = fwa_arguments_value(a, "--form", "chunk");
+    FWA_CHECK(is(name, "chunk") || is(name, "recurrent"), FWA_USAGE, "--form '%s': expected chunk or recurrent", name);
+    *form = is(name, "chunk") ? FWA_FORM_CHUNK : FWA_FORM_RECURRENT;
+    return FWA_OK;
+}
+
+static fwa_status run(bench *b, const fwa_arguments *a, bool cuda, fwa_dtype dtype, int threads) {
     fwa_status status = FWA_OK;
-    double product;
-    FWA_TRY(fwa_backend_create(&backend, FWA_BACKEND_CPU, FWA_F32, 0, threads));
-    FWA_TRY_GOTO(product_rate(backend, &product), done);
-    printf("cpu f32, %d thread(s), B %lld T %lld, %lld heads of %lld; product 1024^3: %.1f GFLOP/s\n", backend->threads,
-           (long long)shape->B, (long long)shape->T, (long long)shape->H, (long long)shape->K, product);
-    printf("%-18s %9s %9s %8s %8s %7s %7s  %9s %9s\n", "rule", "fwd ms", "bwd ms", "GFLOP/s", "GFLOP/s", "share",
-           "share", "recur fwd", "recur bwd");
-    for (int i = 0; i < fwa_rule_count(); i++)
-        if (!name || strcmp(name, fwa_rule_at(i)->name) == 0)
-            FWA_TRY_GOTO(bench_rule(backend, fwa_rule_at(i), shape, repeats, product), done);
+    FWA_TRY_GOTO(fwa_backend_create(&b->backend, cuda ? FWA_BACKEND_CUDA : FWA_BACKEND_CPU, dtype, 0, threads), done);
+    FWA_TRY_GOTO(fwa_backend_create(&b->truth, FWA_BACKEND_CPU, FWA_F64, 0, threads), done);
+    FWA_TRY_GOTO(fwa_floor_measure(b->backend, &b->floor), done);
+    print_head(b);
+    FWA_TRY_GOTO(bench_cases(b, a), done);
+    FWA_CHECK_GOTO(b->failed == 0, FWA_ERROR, done, "bench op: %d passes had results too far from the CPU's",
+                   b->failed);
 done:
-    backend->destroy(backend);
+    if (b->truth) b->truth->destroy(b->truth);
+    if (b->backend) b->backend->destroy(b->backend);
     return status;
 }
 
 fwa_status fwa_bench_op(fwa_world *world, int argc, char **argv) {
-    static const fwa_option options[] = {
-        {"--rule", true}, {"--shape", true}, {"--repeats", true}, {"--threads", true}, {NULL, false}};
+    static const fwa_option options[] = {{"--backend", true}, {"--dtype", true},   {"--form", true}, {"--B", true},
+                                         {"--T", true},       {"--H", true},       {"--K", true},    {"--V", true},
+                                         {"--D", true},       {"--F", true},       {"--N", true},    {"--json", false},
+                                         {"--threads", true}, {"--repeats", true}, {NULL, false}};
     fwa_arguments arguments;
+    bench b = {0};
     int64_t repeats, threads;
-    long long B, T, H, K;
-    int end = 0;
+    bool cuda;
+    fwa_dtype dtype;
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
-    const char *rule = fwa_arguments_value(&arguments, "--rule", NULL);
-    const char *text = fwa_arguments_value(&arguments, "--shape", "1x1024x6x128");
-    FWA_TRY(fwa_arguments_integer(&arguments, "--repeats", 5, 1, 100, &repeats));
+    FWA_TRY(check_words(&arguments));
+    FWA_TRY(read_backend(&arguments, &cuda, &dtype));
+    FWA_TRY(read_sizes(&arguments, cuda, &b.sizes));
+    FWA_TRY(read_form(&arguments, &b.form));
+    FWA_TRY(fwa_arguments_integer(&arguments, "--repeats", cuda ? 20 : 5, 1, FWA_TIMED_REPEATS, &repeats));
     FWA_TRY(fwa_arguments_integer(&arguments, "--threads", 0, 0, 1024, &threads));
-    FWA_CHECK(!rule || fwa_rule_find(rule), FWA_USAGE, "--rule '%s': no such rule; `fwa info` lists them", rule);
-    FWA_CHECK(sscanf(text, "%lldx%lldx%lldx%lld%n", &B, &T, &H, &K, &end) == 4 && !text[end] && B > 0 && T > 0 &&
-                  H > 0 && K > 0,
-              FWA_USAGE, "--shape '%s': expected BxTxHxK, for example 1x1024x6x128", text);
-    const fwa_mixer_shape shape = {B, T, H, H, K, K};
-    fwa_status status = world->rank == 0 ? bench_rules(rule, &shape, (int)repeats, (int)threads) : FWA_OK;
+    b.repeats = (int)repeats;
+    b.json = fwa_arguments_flag(&arguments, "--json");
+    const fwa_status status = world->rank == 0 ? run(&b, &arguments, cuda, dtype, (int)threads) : FWA_OK;
     return fwa_world_agree_late(world, status);
 }

@@ -33,11 +33,20 @@ static const fwa_command commands[] = {
      "unless they are given.\n",
      fwa_cmd_eval},
     {"bench",
-     "step CONFIG.yaml [key.path=value ...] [--steps N] | op [--rule R] [--shape BxTxHxK] [--repeats N] [--threads N]\n"
+     "step CONFIG.yaml [key.path=value ...] [--steps N]\n"
+     "                 | op [all|rules|operators|NAME ...] [--backend auto|cpu|cuda] [--dtype f64|f32|bf16] [--B N] "
+     "[--T N]\n"
+     "                      [--H N] [--K N] [--V N] [--D N] [--F N] [--N N] [--form chunk|recurrent] [--repeats N]\n"
+     "                      [--threads N] [--json]\n"
      "                 | comm [--backend cpu|cuda] [--from BYTES] [--to BYTES] [--ctas N]",
-     "time training steps, mixing rules or communication, after a check",
+     "time training steps, mixing rules, operators or communication, after a check",
      "step: whole training steps on random tokens; checks first that a repeated batch is learned.\n"
-     "op: forward and backward of a mixing rule; checks first that its chunk form equals the recurrence.\n"
+     "op: forward and backward of mixing rules and operators by name (gemm: all products; default: all). B sequences\n"
+     "of T tokens, H heads with keys of K and values of V, width D, F of the MLP, N tokens in the vocabulary. Results\n"
+     "must equal the CPU's in f64 first. Median ms; bytes and FLOPs that the work needs, a second; share of the "
+     "floor,\n"
+     "the time that a plain copy of these bytes or a large product of these FLOPs takes on the same device, whichever\n"
+     "is longer (above 100 %: a cache held the data). --json: one object a line, with all numbers.\n"
      "comm: all-reduce, all-gather, reduce-scatter and exchange (each rank sends to the next) between the ranks, from\n"
      "8 B to 256 MB: MPI on the cpu, NCCL on cuda with --ctas multiprocessors (0: as NCCL likes). Checks every result\n"
      "for its exact value first. algbw: bytes over time; busbw, which compares with the hardware whatever the number\n"

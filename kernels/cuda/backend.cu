@@ -139,15 +139,33 @@ void *native_stream(fwa_stream *stream) {
     return stream->handle;
 }
 
-fwa_status event_create(fwa_backend *backend, fwa_event **out) {
+fwa_status make_event(fwa_backend *backend, fwa_event **out, unsigned flags) {
     FWA_TRY(use(backend));
     cudaEvent_t handle = nullptr;
-    FWA_CUDA_TRY(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming | cudaEventBlockingSync));
+    FWA_CUDA_TRY(cudaEventCreateWithFlags(&handle, flags));
     fwa_event *event = static_cast<fwa_event *>(malloc(sizeof(fwa_event)));
     if (!event) (void)cudaEventDestroy(handle);
     FWA_CHECK(event, FWA_MEMORY, "cannot allocate an event");
     event->handle = handle;
     *out = event;
+    return FWA_OK;
+}
+
+fwa_status event_create(fwa_backend *backend, fwa_event **out) {
+    FWA_TRY(make_event(backend, out, cudaEventDisableTiming | cudaEventBlockingSync));
+    return FWA_OK;
+}
+
+fwa_status timer_create(fwa_backend *backend, fwa_event **out) {
+    FWA_TRY(make_event(backend, out, cudaEventDefault));
+    return FWA_OK;
+}
+
+fwa_status timer_seconds(fwa_backend *backend, fwa_event *from, fwa_event *to, double *seconds) {
+    FWA_TRY(use(backend));
+    float milliseconds = 0;
+    FWA_CUDA_TRY(cudaEventElapsedTime(&milliseconds, from->handle, to->handle));
+    *seconds = 1e-3 * static_cast<double>(milliseconds);
     return FWA_OK;
 }
 
@@ -286,6 +304,8 @@ fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int d
         .graph_record = fwa_cuda_graph_record,
         .graph_launch = fwa_cuda_graph_launch,
         .graph_destroy = fwa_cuda_graph_destroy,
+        .timer_create = timer_create,
+        .timer_seconds = timer_seconds,
         .memory = memory,
         .destroy = destroy,
     };

@@ -1,0 +1,132 @@
+// The rates of a copy and of a product, and timing by the backend's timers.
+#include "train/floor.h"
+
+#include "core/arena.h"
+#include "train/bench.h"
+#include "train/bench_fill.h"
+
+enum { REPEATS = 9, WARM_UP = 3 };
+
+typedef struct timers {
+    fwa_backend *backend;
+    fwa_event *at[FWA_TIMED_REPEATS + 1];
+    int count;
+} timers;
+
+static fwa_status open_timers(timers *t, fwa_backend *backend, int count) {
+    *t = (timers){.backend = backend};
+    for (; t->count < count; t->count++) FWA_TRY(backend->timer_create(backend, &t->at[t->count]));
+    return FWA_OK;
+}
+
+static void close_timers(timers *t) {
+    for (int i = 0; i < t->count; i++) t->backend->event_destroy(t->backend, t->at[i]);
+}
+
+// Nothing waits between the calls, so that a device stays busy while the host starts the next one.
+static fwa_status time_calls(timers *t, fwa_status (*run)(void *user), void *user, int warm_up, double *seconds) {
+    fwa_backend *backend = t->backend;
+    for (int i = 0; i < warm_up; i++) FWA_TRY(run(user));
+    FWA_TRY(backend->stream_synchronize(backend, backend->stream));
+    FWA_TRY(backend->event_record(backend, t->at[0], backend->stream));
+    for (int i = 1; i < t->count; i++) {
+        FWA_TRY(run(user));
+        FWA_TRY(backend->event_record(backend, t->at[i], backend->stream));
+    }
+    FWA_TRY(backend->stream_synchronize(backend, backend->stream));
+    for (int i = 1; i < t->count; i++)
+        FWA_TRY(backend->timer_seconds(backend, t->at[i - 1], t->at[i], &seconds[i - 1]));
+    return FWA_OK;
+}
+
+fwa_status fwa_floor_time(fwa_backend *backend, fwa_status (*run)(void *user), void *user, int warm_up, int repeats,
+                          double *median, double *least) {
+    double seconds[FWA_TIMED_REPEATS];
+    timers t;
+    fwa_status status = FWA_OK;
+    FWA_CHECK(repeats >= 1 && repeats <= FWA_TIMED_REPEATS, FWA_USAGE, "got %d repeats, expected 1 to %d", repeats,
+              FWA_TIMED_REPEATS);
+    FWA_TRY_GOTO(open_timers(&t, backend, repeats + 1), done);
+    FWA_TRY_GOTO(time_calls(&t, run, user, warm_up, seconds), done);
+    *median = fwa_bench_median(seconds, repeats);
+    if (least) *least = seconds[0];
+done:
+    close_timers(&t);
+    return status;
+}
+
+typedef struct probe {
+    fwa_backend *backend;
+    fwa_arena *arena;
+    fwa_tensor a, b, c; // [n,n]
+} probe;
+
+static fwa_status copy(void *user) {
+    probe *p = user;
+    return p->backend->copy(p->backend, p->backend->stream, p->a.data, p->b.data, fwa_tensor_bytes(p->a));
+}
+
+// Reads two and writes one, on all threads of a CPU.
+static fwa_status add(void *user) {
+    probe *p = user;
+    return p->backend->ops->add(p->backend->stream, p->a, p->b);
+}
+
+static fwa_status multiply(void *user) {
+    probe *p = user;
+    return p->backend->ops->gemm(p->backend->stream, p->c, p->a, false, p->b, true, fwa_tensor_absent(), 1.0, 0.0);
+}
+
+static fwa_status open_probe(probe *p, fwa_backend *backend, int64_t n) {
+    fwa_tensor *tensors[] = {&p->a, &p->b, &p->c};
+    const int64_t shape[] = {n, n};
+    p->backend = backend;
+    FWA_TRY(fwa_arena_create(&p->arena, "rates of the device"));
+    for (int i = 0; i < 3; i++) FWA_TRY(fwa_arena_plan(p->arena, tensors[i], backend->compute, 2, shape));
+    FWA_TRY(fwa_arena_commit(p->arena, backend));
+    const fwa_bench_range range = {-1.0, 1.0, false}; // numbers that are all alike would cost a GPU less power
+    FWA_TRY(fwa_bench_fill(backend, p->a, 1, range));
+    return fwa_bench_fill(backend, p->b, 2, range);
+}
+
+static fwa_status measure_product(fwa_backend *backend, int64_t n, double *rate) {
+    probe p = {0};
+    double median, least;
+    fwa_status status = FWA_OK;
+    FWA_TRY_GOTO(open_probe(&p, backend, n), done);
+    FWA_TRY_GOTO(fwa_floor_time(backend, multiply, &p, WARM_UP, REPEATS, &median, &least), done);
+    *rate = 2.0 * (double)n * (double)n * (double)n / median;
+done:
+    fwa_arena_destroy(p.arena);
+    return status;
+}
+
+static fwa_status measure_copy(fwa_backend *backend, int64_t n, double *rate) {
+    probe p = {0};
+    double seconds[2];
+    fwa_status status = FWA_OK;
+    FWA_TRY_GOTO(open_probe(&p, backend, n), done);
+    FWA_TRY_GOTO(fwa_floor_time(backend, copy, &p, WARM_UP, REPEATS, &seconds[0], NULL), done);
+    FWA_TRY_GOTO(fwa_floor_time(backend, add, &p, WARM_UP, REPEATS, &seconds[1], NULL), done);
+    const double bytes = (double)fwa_tensor_bytes(p.a), copied = 2 * bytes / seconds[0], added = 3 * bytes / seconds[1];
+    *rate = copied > added ? copied : added;
+done:
+    fwa_arena_destroy(p.arena);
+    return status;
+}
+
+fwa_status fwa_floor_measure(fwa_backend *backend, fwa_floor *floor) {
+    const bool cuda = backend->kind == FWA_BACKEND_CUDA, full = cuda && backend->compute == FWA_BF16;
+    floor->size = full ? 8192 : cuda ? 4096 : 1024;
+    FWA_TRY(measure_product(backend, floor->size, &floor->product));
+    return measure_copy(backend, full ? 11264 : cuda ? 8192 : 4096, &floor->copy);
+}
+
+double fwa_floor_seconds(const fwa_floor *floor, fwa_cost cost) {
+    const double moving = cost.bytes / floor->copy, computing = cost.flops / floor->product;
+    return moving > computing ? moving : computing;
+}
+
+double fwa_floor_share(const fwa_floor *floor, fwa_cost cost, double seconds) {
+    return fwa_floor_seconds(floor, cost) / seconds;
+}

@@ -1,0 +1,34 @@
+// What a device can do at best, measured: the rate of a plain copy and of a large product. A piece of work that moves
+// some bytes and computes some products takes at least the longer of the two times; its share of that floor says how
+// much a better kernel could still win. Not collective.
+#ifndef FWA_TRAIN_FLOOR_H
+#define FWA_TRAIN_FLOOR_H
+
+#include "core/backend.h"
+#include "train/op_meter.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fwa_floor {
+    double copy;    // bytes read and written a second
+    double product; // FLOP/s of a square product in the backend's precision
+    int64_t size;   // of that product
+} fwa_floor;
+
+// Takes some milliseconds and, while it runs, up to 800 MB of the device.
+FWA_MUST_CHECK fwa_status fwa_floor_measure(fwa_backend *backend, fwa_floor *floor);
+// Seconds that the work takes at least; share of it in `seconds`.
+double fwa_floor_seconds(const fwa_floor *floor, fwa_cost cost);
+double fwa_floor_share(const fwa_floor *floor, fwa_cost cost, double seconds);
+
+// Median seconds of `repeats` calls of run(user) after `warm_up` ones, by the backend's timers; *least may be NULL.
+#define FWA_TIMED_REPEATS 200 // at most
+FWA_MUST_CHECK fwa_status fwa_floor_time(fwa_backend *backend, fwa_status (*run)(void *user), void *user, int warm_up,
+                                         int repeats, double *median, double *least);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
