@@ -70,6 +70,12 @@ struct fwa_backend {
     fwa_status (*timer_seconds)(fwa_backend *, fwa_event *from, fwa_event *to, double *seconds);
     // Bytes of this device (CPU: of this process, of the machine).
     fwa_status (*memory)(fwa_backend *, size_t *used, size_t *total);
+    // What measurement has chosen so far (algorithms of matrix products), for another process that is to choose alike:
+    // a record a line, of name=value pairs parted by tabs. The caller frees *records; "" where nothing was measured.
+    fwa_status (*choices)(fwa_backend *, char **records);
+    // Takes such records over, in place of choices for the same; counts those that are and those that do not fit this
+    // device, library or program. Nothing where deterministic.
+    fwa_status (*choose)(fwa_backend *, const char *records, int *taken, int *passed_over);
     void (*destroy)(fwa_backend *);
 };
 

@@ -29,6 +29,7 @@ typedef struct fwa_checkpoint_state {
     const char *config;   // resolved YAML
     const char *version;  // fwa's version and commit, library versions
     const char *command;  // command line
+    const char *choices;  // what measurement has chosen (io/records.h); "" nothing
 } fwa_checkpoint_state;
 
 typedef struct fwa_checkpoint_writer fwa_checkpoint_writer;

@@ -1,4 +1,5 @@
 // state.h5: the numbers as attributes of the root, the texts as datasets. One table serves writing and reading.
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,8 @@ static const state_value values[] = {
 static const struct {
     const char *name;
     size_t offset;
-} texts[] = {{AT(config)}, {AT(version)}, {AT(command)}};
+    bool optional; // "" where it is missing
+} texts[] = {{AT(config), false}, {AT(version), false}, {AT(command), false}, {AT(choices), true}};
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
@@ -60,16 +62,24 @@ static fwa_status write_values(hid_t file, const fwa_checkpoint_state *state) {
     return FWA_OK;
 }
 
+static fwa_status read_text(hid_t file, size_t i, fwa_checkpoint_state *state) {
+    char *text;
+    if (texts[i].optional && H5Lexists(file, texts[i].name, H5P_DEFAULT) <= 0) {
+        text = calloc(1, 1);
+        FWA_CHECK(text, FWA_MEMORY, "no memory for text \"%s\"", texts[i].name);
+    } else {
+        FWA_TRY(fwa_hdf5_get_text(file, texts[i].name, &text));
+    }
+    *text_field(state, i) = text;
+    return FWA_OK;
+}
+
 static fwa_status read_values(hid_t file, fwa_checkpoint_state *state) {
     for (size_t i = 0; i < COUNT(values); i++) {
         FWA_TRY(fwa_hdf5_get_attribute(file, values[i].name, value_type(values[i].kind), 0,
                                        (char *)state + values[i].offset));
     }
-    for (size_t i = 0; i < COUNT(texts); i++) {
-        char *text;
-        FWA_TRY(fwa_hdf5_get_text(file, texts[i].name, &text));
-        *text_field(state, i) = text;
-    }
+    for (size_t i = 0; i < COUNT(texts); i++) FWA_TRY(read_text(file, i, state));
     return FWA_OK;
 }
 

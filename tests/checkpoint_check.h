@@ -99,7 +99,8 @@ static inline fwa_checkpoint_state test_state(int64_t step) {
                                   .config = "run:\n  name: \"gr\xc3\xb6\xc3\x9f"
                                             "e\"\n",
                                   .version = "fwa 0.1.0",
-                                  .command = ""};
+                                  .command = "",
+                                  .choices = "{}"};
 }
 
 // One rank's shard of every parameter and part.

@@ -157,6 +157,7 @@ static fwa_status run_steps(session *s) {
         stopped = last || signal;
         double val_loss = NAN;
         if (validates_after(config, step)) FWA_TRY(validate(s, &val_loss));
+        if (step == first || !isnan(val_loss)) fwa_run_keep_choices(s->run, t); // there may be new ones
         bool line = stopped || step == first || due(step, config->log.every) || !isnan(val_loss);
         FWA_TRY(report_step(s, &report, val_loss, line));
         if (due(step, config->checkpoint.every) || stopped) FWA_TRY(save(s));

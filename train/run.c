@@ -12,7 +12,10 @@
 #include "io/checkpoint.h"
 #include "io/files.h"
 #include "io/shards.h"
+#include "train/choices.h"
 #include "train/weights.h"
+
+#define CHOICES_FILE "gemm_algos.json"
 
 // What rank 0 decides for all.
 typedef struct decision {
@@ -183,6 +186,7 @@ static fwa_status restore(fwa_run *run, fwa_trainer *trainer) {
     trainer->step = trainer->reported = saved->step;
     trainer->tokens_read = saved->tokens;
     trainer->best_val_loss = saved->best_val_loss;
+    FWA_TRY_GOTO(fwa_choices_take(trainer, saved->choices, run->resume), done);
 done:
     fwa_checkpoint_close(checkpoint);
     return status;
@@ -207,10 +211,36 @@ static fwa_status open_folder(fwa_run *run, const fwa_trainer *trainer) {
     return FWA_OK;
 }
 
+// What an earlier process of this run has chosen; a checkpoint's own choices come after it. A file that cannot be read
+// costs another measurement, not the run.
+static void read_choices(const fwa_run *run, const fwa_trainer *trainer) {
+    char path[1100], *json = NULL;
+    join(path, sizeof path, run->path, CHOICES_FILE);
+    if (run->world->rank != 0 || !fwa_path_exists(path)) return;
+    fwa_status status = fwa_read_text(path, &json);
+    if (status == FWA_OK) status = fwa_choices_take(trainer, json, path);
+    if (status != FWA_OK) fwa_log_warn("algorithms are measured again: %s", fwa_error_message());
+    if (status != FWA_OK) fwa_error_clear();
+    free(json);
+}
+
 fwa_status fwa_run_open(fwa_run *run, fwa_trainer *trainer) {
+    read_choices(run, trainer);
     FWA_TRY(fwa_world_agree(run->world, run->resume[0] ? restore(run, trainer) : FWA_OK));
     if (run->resume[0]) FWA_TRY(fwa_trainer_share(trainer));
+    FWA_TRY(fwa_choices_share(trainer));
     return fwa_world_agree(run->world, open_folder(run, trainer));
+}
+
+void fwa_run_keep_choices(const fwa_run *run, const fwa_trainer *trainer) {
+    char path[1100], *json = NULL;
+    if (run->world->rank != 0) return;
+    join(path, sizeof path, run->path, CHOICES_FILE);
+    fwa_status status = fwa_choices_get(trainer, &json);
+    if (status == FWA_OK && json[0]) status = fwa_write_text(path, json);
+    if (status != FWA_OK) fwa_log_warn("measured algorithms are not kept: %s", fwa_error_message());
+    if (status != FWA_OK) fwa_error_clear();
+    free(json);
 }
 
 static fwa_status write_shard(fwa_checkpoint_writer *writer, const fwa_trainer *trainer) {
@@ -249,8 +279,9 @@ static fwa_status write_checkpoint(fwa_checkpoint_writer **writer, const fwa_run
 static fwa_status publish(fwa_checkpoint_writer *writer, const fwa_run *run, const fwa_trainer *trainer,
                           const fwa_step_state *state) {
     const fwa_config *config = run->config;
-    char *text = fwa_config_text(config);
+    char *text = fwa_config_text(config), *choices = NULL;
     FWA_CHECK(text, FWA_MEMORY, "checkpoint: out of memory for the configuration");
+    fwa_status status = fwa_choices_get(trainer, &choices);
     fwa_checkpoint_state out = {.step = trainer->step,
                                 .tokens = trainer->tokens_read,
                                 .accepted = state->accepted,
@@ -265,8 +296,10 @@ static fwa_status publish(fwa_checkpoint_writer *writer, const fwa_run *run, con
                                 .best_val_loss = trainer->best_val_loss,
                                 .config = text,
                                 .version = fwa_version_text(),
-                                .command = run->command};
-    fwa_status status = fwa_checkpoint_publish(writer, trainer->sharded ? run->world->dp_size : 1, &out);
+                                .command = run->command,
+                                .choices = choices};
+    if (status == FWA_OK) status = fwa_checkpoint_publish(writer, trainer->sharded ? run->world->dp_size : 1, &out);
+    free(choices);
     free(text);
     FWA_TRY(status);
     // What is kept too long is no reason to end the run.

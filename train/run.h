@@ -1,6 +1,6 @@
 // The run folder run.dir/run.name (docs/architecture.md) and what resuming means.
 //
-//   config.yaml (resolved)  metrics.jsonl  log.txt  checkpoints/  FINISHED (number of steps)
+//   config.yaml (resolved)  metrics.jsonl  log.txt  checkpoints/  FINISHED (number of steps)  gemm_algos.json
 //
 // Rank 0 touches the folder; every rank reads checkpoints. All functions are Collective.
 #ifndef FWA_TRAIN_RUN_H
@@ -31,6 +31,9 @@ FWA_MUST_CHECK fwa_status fwa_run_create(fwa_run **out, fwa_world *world, fwa_co
 // Restores the trainer from run->resume if there is one (refusing a configuration that differs in what defines the run,
 // or other data), then creates the folder, config.yaml, log.txt and metrics.jsonl cut back to the resumed step.
 FWA_MUST_CHECK fwa_status fwa_run_open(fwa_run *run, fwa_trainer *trainer);
+// Writes gemm_algos.json: what rank 0 has chosen by measurement, after work of a new kind. Where it cannot be written,
+// a warning: the next process of this run measures again.
+void fwa_run_keep_choices(const fwa_run *run, const fwa_trainer *trainer);
 // Saves a checkpoint of the trainer and prunes old ones.
 FWA_MUST_CHECK fwa_status fwa_run_save(fwa_run *run, fwa_trainer *trainer);
 // Writes FINISHED.

@@ -8,6 +8,7 @@
 // then on, where the backend has graphs.
 #include <string.h>
 
+#include "train/choices.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
 #include "train/signals.h"
@@ -91,6 +92,7 @@ fwa_status fwa_trainer_step(fwa_trainer *t) {
     FWA_TRY(backend->event_record(backend, sent->done, backend->stream));
     FWA_TRY(all->all_reduce(all, NULL, &sums, sizeof sums / sizeof(int64_t), FWA_I64, FWA_REDUCE_SUM));
 
+    if (!t->warm) FWA_TRY(fwa_choices_share(t));
     t->warm = true;
     t->step++;
     t->tokens_read += t->config->train.global_batch * t->source->T;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "layers/shard.h"
+#include "train/choices.h"
 #include "train/ranks.h"
 #include "train/setup.h"
 
@@ -168,6 +169,7 @@ fwa_status fwa_trainer_validate(fwa_trainer *t, double *loss) {
     FWA_TRY(t->comm->all_reduce(t->comm, backend->stream, &t->eval_state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM));
     FWA_TRY(backend->download(backend, backend->stream, &host, t->eval_state, sizeof host));
     FWA_TRY(backend->stream_synchronize(backend, backend->stream));
+    FWA_TRY(fwa_choices_share(t));
     *loss = host.loss_sum / host.valid;
     if (isnan(t->best_val_loss) || *loss < t->best_val_loss) t->best_val_loss = *loss;
     return FWA_OK;

@@ -201,6 +201,18 @@ fwa_status memory(fwa_backend *backend, size_t *used, size_t *total) {
     return FWA_OK;
 }
 
+fwa_status choices(fwa_backend *backend, char **records) {
+    FWA_TRY(use(backend));
+    FWA_TRY(fwa_cuda_products_records(resources_of(backend)->products, records));
+    return FWA_OK;
+}
+
+fwa_status choose(fwa_backend *backend, const char *records, int *taken, int *passed_over) {
+    FWA_TRY(use(backend));
+    FWA_TRY(fwa_cuda_products_take(resources_of(backend)->products, records, taken, passed_over));
+    return FWA_OK;
+}
+
 void destroy(fwa_backend *backend) {
     if (!backend) return;
     stream_destroy(backend, backend->stream);
@@ -307,6 +319,8 @@ fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int d
         .timer_create = timer_create,
         .timer_seconds = timer_seconds,
         .memory = memory,
+        .choices = choices,
+        .choose = choose,
         .destroy = destroy,
     };
     const fwa_status status = open(backend);

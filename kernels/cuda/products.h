@@ -16,6 +16,11 @@ extern "C" {
 FWA_MUST_CHECK fwa_status fwa_cuda_products_create(struct fwa_cuda_products **out, const fwa_backend *backend);
 void fwa_cuda_products_destroy(struct fwa_cuda_products *products);
 
+// Choices as records of text, and taking them over (core/backend.h).
+FWA_MUST_CHECK fwa_status fwa_cuda_products_records(const struct fwa_cuda_products *products, char **records);
+FWA_MUST_CHECK fwa_status fwa_cuda_products_take(struct fwa_cuda_products *products, const char *records, int *taken,
+                                                 int *passed_over);
+
 #ifdef __cplusplus
 }
 #endif

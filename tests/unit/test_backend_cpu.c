@@ -132,6 +132,18 @@ static void zero_threads_are_the_cores_of_this_process(void **state) {
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
+static void nothing_is_chosen_by_measurement(void **state) {
+    fwa_backend *b = *state;
+    char *records = NULL;
+    int taken = 5, passed_over = 5;
+    check_ok(b->choices(b, &records));
+    assert_string_equal(records, "");
+    free(records);
+    check_ok(b->choose(b, "operator=gemm\tM=1\noperator=gemm\tM=2\n", &taken, &passed_over));
+    assert_int_equal(taken, 0);
+    assert_int_equal(passed_over, 2);
+}
+
 static void memory_figures_follow_the_process(void **state) {
     fwa_backend *b = *state;
     const size_t bytes = (size_t)64 << 20;
@@ -167,6 +179,7 @@ int main(void) {
         WITH_BACKEND(streams_and_events_are_tokens),
         cmocka_unit_test(threads_follow_the_request),
         cmocka_unit_test(zero_threads_are_the_cores_of_this_process),
+        WITH_BACKEND(nothing_is_chosen_by_measurement),
         WITH_BACKEND(memory_figures_follow_the_process),
         cmocka_unit_test(the_device_is_described),
     };

@@ -53,6 +53,7 @@ static void state_comes_back(void **state) {
     assert_string_equal(got->config, expected.config);
     assert_string_equal(got->version, expected.version);
     assert_string_equal(got->command, "");
+    assert_string_equal(got->choices, "{}");
     fwa_checkpoint_close(checkpoint);
 }
 
