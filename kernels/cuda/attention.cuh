@@ -38,5 +38,7 @@ struct attention_kernel {
     fwa_status (*backward)(fwa_stream *stream, const attention_task &task);
 };
 
+extern const attention_kernel attention_flash; // attention_flash.cu
+
 } // namespace fwa
 #endif

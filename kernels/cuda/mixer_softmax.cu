@@ -17,7 +17,7 @@ using namespace fwa;
 
 const mixer_kit general = {&fwa_rule_softmax, &core_attention, rate_kind::none, false};
 
-const attention_kernel *const kernels[] = {nullptr}; // in order of preference, null behind the last
+const attention_kernel *const kernels[] = {&attention_flash, nullptr}; // in order of preference, null behind the last
 
 // Of a call: the kernel of each pass (null: the general one, then of both) and the bytes of memory.
 struct choice {

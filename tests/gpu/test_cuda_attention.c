@@ -1,0 +1,175 @@
+// The kernels of causal softmax attention on CUDA in bf16, each alone by its name, against the CPU in f64 on the same
+// rounded inputs: lengths around blocks, heads of 64 and 128, shared heads, documents, extreme scores, packed rows, the
+// same bits every time. What is compared was NaN before. What a kernel does not take the general one does.
+#include "tests/gpu/device_mixer.h"
+
+static fwa_backend *device;
+
+// One test: a call, and what is special about its inputs.
+typedef struct attention_case {
+    fwa_mixer_shape shape;
+    bool documents;
+    double scores; // spread of q and k, so that scores reach scores^2 sqrt(K)
+} attention_case;
+
+static const attention_case cases[] = {
+    {{2, 1, 2, 2, 128, 128}, false, 1},    {{2, 2, 2, 2, 64, 64}, false, 1},      {{1, 63, 3, 3, 128, 128}, false, 1},
+    {{2, 64, 2, 2, 64, 64}, false, 1},     {{2, 65, 2, 2, 128, 128}, false, 1},   {{1, 127, 2, 2, 64, 64}, false, 1},
+    {{1, 129, 2, 2, 128, 128}, false, 1},  {{2, 300, 12, 12, 64, 64}, false, 1},  {{1, 1000, 6, 6, 128, 128}, false, 1},
+    {{4, 1024, 6, 6, 128, 128}, false, 1}, {{1, 1024, 12, 12, 64, 64}, false, 1}, {{2, 200, 2, 6, 128, 128}, false, 1},
+    {{2, 200, 1, 4, 64, 64}, false, 1},    {{2, 400, 2, 2, 128, 128}, true, 1},   {{2, 400, 2, 2, 64, 64}, true, 1},
+    {{1, 320, 2, 2, 128, 128}, false, 6},  {{1, 320, 2, 2, 64, 64}, false, 6},
+};
+
+static double size_of(fwa_tensor t) {
+    double sum = 0;
+    for (int64_t i = 0; i < fwa_tensor_count(t); i++) sum += check_get(t, i) * check_get(t, i);
+    return sqrt(sum / (double)fwa_tensor_count(t));
+}
+
+static mixer_case filled(const attention_case *a, uint64_t seed) {
+    const fwa_rule *rule = fwa_rule_find("softmax");
+    case_spec spec = {.rule = rule, .options = fwa_mixer_options_default(rule), .shape = a->shape, .dtype = FWA_F64};
+    spec.form = FWA_FORM_CHUNK;
+    spec.threads = 8;
+    spec.reset = a->documents;
+    mixer_case c = case_new(&spec);
+    case_fill(&c, seed);
+    for (int64_t i = 0; i < fwa_tensor_count(c.call.q); i++) {
+        check_set(c.call.q, i, a->scores * check_get(c.call.q, i));
+        check_set(c.call.k, i, a->scores * check_get(c.call.k, i));
+    }
+    for (int64_t t = 0; a->documents && t < a->shape.B * a->shape.T; t += 29 + t % 83) check_set(c.call.reset, t, 1);
+    return c;
+}
+
+static double compare(const device_mixer *d, const attention_case *a, const char *kernel, const char *name,
+                      fwa_tensor got, fwa_tensor expected) {
+    const double limit = name[0] == 'o' ? 0.005 : 0.008;
+    const fwa_tensor read = device_read(d->cuda, got);
+    double error = check_error(read, expected);
+    if (size_of(expected) < 1e-12) error = size_of(read) * 1e3; // a query that sees one row has no gradient
+    if (!(error <= limit))
+        fail_msg("%s: %s, B %d T %d Hq %d H %d K %d, documents %d, scores %g: error %.3g, limit %.3g", kernel, name,
+                 (int)a->shape.B, (int)a->shape.T, (int)a->shape.Hq, (int)a->shape.H, (int)a->shape.K, a->documents,
+                 a->scores, error, limit);
+    return error / limit;
+}
+
+static void run_case(const attention_case *a, const char *kernel, mixer_case *c, double *worst) {
+    device_mixer d = device_mixer_new(device, c, FWA_FORM_CHUNK);
+    device_mixer_forward(&d);
+    device_mixer_backward(&d);
+    const struct {
+        const char *name;
+        fwa_tensor got, expected;
+    } all[] = {{"o", d.copy.call.o, c->call.o},
+               {"dq", d.copy.grads.dq, c->grads.dq},
+               {"dk", d.copy.grads.dk, c->grads.dk},
+               {"dv", d.copy.grads.dv, c->grads.dv}};
+    for (int i = 0; i < 4; i++) {
+        const double error = compare(&d, a, kernel, all[i].name, all[i].got, all[i].expected);
+        if (error > worst[i]) worst[i] = error;
+    }
+    device_mixer_release(&d);
+}
+
+static int forget(void **state) {
+    device->deterministic = false;
+    return check_release(state);
+}
+
+static const char *choose(void **state) {
+    const char *kernel = *state;
+    if (setenv("FWA_ATTENTION", kernel, 1) != 0) fail();
+    return kernel;
+}
+
+static void agrees_with_the_cpu(void **state) {
+    const char *kernel = choose(state);
+    double worst[4] = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mixer_case c = filled(&cases[i], i);
+        device_mixer rounded = device_mixer_new(device, &c, FWA_FORM_CHUNK); // inputs are bf16 from here on
+        device_mixer_release(&rounded);
+        case_run(&c);
+        run_case(&cases[i], kernel, &c, worst);
+        case_free(&c);
+        check_release(NULL);
+    }
+    print_message("%s: worst o %.2f, dq %.2f, dk %.2f, dv %.2f of the limit\n", kernel, worst[0], worst[1], worst[2],
+                  worst[3]);
+}
+
+static void repeats_give_the_same_bits(void **state) {
+    const attention_case a = {{3, 500, 4, 4, 128, 128}, false, 1};
+    choose(state);
+    device->deterministic = true;
+    mixer_case c = filled(&a, 3);
+    device_mixer d = device_mixer_new(device, &c, FWA_FORM_CHUNK);
+    const fwa_tensor out[] = {d.copy.call.o, d.copy.grads.dq, d.copy.grads.dk, d.copy.grads.dv};
+    fwa_tensor first[4] = {{0}};
+    for (int run = 0; run < 4; run++) {
+        device_mixer_forward(&d);
+        device_mixer_backward(&d);
+        for (int i = 0; i < 4; i++) {
+            const fwa_tensor now = device_read(d.cuda, out[i]);
+            if (run == 0) first[i] = now;
+            assert_int_equal(check_differences(now, first[i]), 0);
+        }
+    }
+    device_mixer_release(&d);
+    case_free(&c);
+}
+
+// q, k, v and their gradients as columns of packed projections: the bits of dense tensors, nothing beside them written.
+static void packed_rows_are_read_and_written(void **state) {
+    enum { B = 2, T = 150 };
+    const attention_case a = {{B, T, 3, 3, 64, 64}, false, 1};
+    choose(state);
+    device->deterministic = true;
+    mixer_case c = filled(&a, 4);
+    device_mixer dense = device_mixer_new(device, &c, FWA_FORM_CHUNK);
+    device_mixer_forward(&dense);
+    device_mixer_backward(&dense);
+    mixer_case packed = c;
+    fwa_tensor *views[] = {&packed.call.q,   &packed.call.k,   &packed.call.v,   &packed.call.o,
+                           &packed.grads.dq, &packed.grads.dk, &packed.grads.dv, &packed.grads.d_o};
+    for (int i = 0; i < 8; i++) {
+        const fwa_tensor from = *views[i];
+        *views[i] = fwa_tensor_as_4d(check_new_strided(FWA_F64, B, T, 3 * 64, 8, 16), B, T, 3, 64);
+        check_copy(*views[i], from);
+    }
+    device_mixer d = device_mixer_new(device, &packed, FWA_FORM_CHUNK);
+    check_ok(d.mixer->forward(d.cuda, d.cuda->stream, &d.copy.call));
+    check_ok(d.mixer->backward(d.cuda, d.cuda->stream, &d.copy.call, &d.copy.grads));
+    const fwa_tensor got[] = {d.copy.call.o, d.copy.grads.dq, d.copy.grads.dk, d.copy.grads.dv};
+    const fwa_tensor expected[] = {dense.copy.call.o, dense.copy.grads.dq, dense.copy.grads.dk, dense.copy.grads.dv};
+    for (int i = 0; i < 4; i++) {
+        const fwa_tensor image = device_read(d.cuda, got[i]);
+        assert_int_equal(check_differences(image, device_read(d.cuda, expected[i])), 0);
+        check_margins(fwa_tensor_slice(fwa_tensor_as_3d(image, B, T, 3 * 64), 1, 0, T - 1), 0, 24);
+    }
+    device_mixer_release(&dense);
+    device_mixer_release(&d);
+    case_free(&c);
+}
+
+int main(void) {
+    device = device_open(FWA_BF16);
+    static char flash[] = "flash", cudnn[] = "cudnn", general[] = "general";
+#define TEST(function, kernel)                                                                                         \
+    { #function ", " #kernel, function, NULL, forget, kernel }
+    const struct CMUnitTest tests[] = {
+        TEST(agrees_with_the_cpu, flash),
+        TEST(repeats_give_the_same_bits, flash),
+        TEST(packed_rows_are_read_and_written, flash),
+        TEST(agrees_with_the_cpu, cudnn),
+        TEST(repeats_give_the_same_bits, cudnn),
+        TEST(packed_rows_are_read_and_written, cudnn),
+        TEST(agrees_with_the_cpu, general),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    device->destroy(device);
+    return failed;
+}
