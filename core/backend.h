@@ -22,6 +22,7 @@ typedef struct fwa_stream fwa_stream;
 typedef struct fwa_event fwa_event;
 typedef struct fwa_graph fwa_graph; // work recorded once, to be launched as a whole
 typedef struct fwa_backend fwa_backend;
+typedef struct fwa_ranges fwa_ranges; // core/range.h
 
 struct fwa_backend {
     fwa_backend_kind kind;
@@ -34,6 +35,7 @@ struct fwa_backend {
     bool plan_only;     // sizes may be asked, nothing runs: the plan of a precision that this machine may lack
     bool deterministic; // set before the first operator: nothing is chosen by measurement, sums keep one order
     fwa_stream *stream; // the main stream
+    fwa_ranges *ranges; // who is told of the parts of a step; NULL: nobody
     void *impl;
 
     fwa_status (*alloc)(fwa_backend *, void **out, size_t bytes); // device memory, 256-byte aligned

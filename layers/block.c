@@ -54,13 +54,15 @@ fwa_status fwa_block_forward(const fwa_block *block, const fwa_layer_context *ct
     FWA_TRY(fwa_mixer_layer_forward(&block->mixer, ctx, train, &acts->mixer, scratch->mixer.bytes, h, acts->n1, x));
     if (block->norm2 < 0) return FWA_OK;
     FWA_TRY(fwa_norm_forward(ctx, block->norm2, acts->n2, acts->rstd2, acts->h));
-    return fwa_mlp_forward(&block->mlp, ctx, &acts->mlp, out, acts->n2, acts->h);
+    FWA_TRY_RANGE(ctx->backend, "mlp forward", fwa_mlp_forward(&block->mlp, ctx, &acts->mlp, out, acts->n2, acts->h));
+    return FWA_OK;
 }
 
 fwa_status fwa_block_backward(const fwa_block *block, const fwa_layer_context *ctx, const fwa_block_acts *acts,
                               const fwa_block_scratch *scratch, fwa_tensor dx, fwa_tensor x) {
     if (block->norm2 >= 0) {
-        FWA_TRY(fwa_mlp_backward(&block->mlp, ctx, &acts->mlp, &scratch->mlp, scratch->dn, dx, acts->n2));
+        FWA_TRY_RANGE(ctx->backend, "mlp backward",
+                      fwa_mlp_backward(&block->mlp, ctx, &acts->mlp, &scratch->mlp, scratch->dn, dx, acts->n2));
         FWA_TRY(fwa_norm_backward(ctx, block->norm2, dx, scratch->dn, acts->h, acts->rstd2, true));
     }
     FWA_TRY(fwa_mixer_layer_backward(&block->mixer, ctx, &acts->mixer, &scratch->mixer, scratch->dn, dx, acts->n1));

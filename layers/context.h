@@ -3,6 +3,7 @@
 #define FWA_LAYERS_CONTEXT_H
 
 #include "core/comm.h"
+#include "core/range.h"
 #include "core/shape.h"
 #include "layers/param.h"
 
@@ -18,6 +19,11 @@ typedef struct fwa_layer_context {
     int64_t position; // of the first token here in its sequence
     fwa_tensor reset; // u8 [B,T], 1 at a document's first token: nothing is carried into it; absent: one document
 } fwa_layer_context;
+
+// Parts of a step (core/range.h) that a listener may want to know apart: a block, numbered, and the rule in it.
+#define FWA_RANGE_BLOCK         "block"
+#define FWA_RANGE_RULE_FORWARD  "rule forward"
+#define FWA_RANGE_RULE_BACKWARD "rule backward"
 
 // Value or gradient of parameter `index`.
 static inline fwa_tensor fwa_value(const fwa_layer_context *ctx, int index) {

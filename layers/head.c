@@ -23,6 +23,7 @@ fwa_status fwa_head_run(const fwa_layer_context *ctx, const fwa_model_spec *mode
     fwa_stream *stream = ctx->backend->stream;
     fwa_tensor none = fwa_tensor_absent(), E = fwa_value(ctx, embedding);
     bool gradient = fwa_tensor_present(dn);
+    fwa_range_begin(ctx->backend, "head");
     for (int64_t r = 0, R = n.shape[0]; r < R; r += acts->rows) {
         int64_t count = fwa_min(acts->rows, R - r);
         fwa_tensor logits = fwa_tensor_slice(acts->logits, 0, 0, count), piece = fwa_tensor_slice(n, 0, r, count);
@@ -35,5 +36,7 @@ fwa_status fwa_head_run(const fwa_layer_context *ctx, const fwa_model_spec *mode
         FWA_TRY(ops->gemm(stream, fwa_tensor_slice(dn, 0, r, count), logits, false, E, false, none, model->logit_scale,
                           0.0));
     }
-    return ops->loss_accumulate(stream, state, acts->loss, targets);
+    FWA_TRY(ops->loss_accumulate(stream, state, acts->loss, targets));
+    fwa_range_end(ctx->backend);
+    return FWA_OK;
 }

@@ -158,14 +158,19 @@ fwa_status fwa_model_load(fwa_activations *acts, const int32_t *tokens, const in
 static fwa_status forward(const fwa_model *model, const fwa_activations *acts) {
     const fwa_layer_context *ctx = &acts->ctx;
     const fwa_backend *backend = ctx->backend;
+    fwa_range_begin(backend, "embedding forward");
     if (model->spec.reset_documents)
         FWA_TRY(backend->ops->document_starts(backend->stream, fwa_tensor_1d(ctx->reset.data, FWA_U8, ctx->B * ctx->T),
                                               acts->tokens, model->spec.document));
     FWA_TRY(
         backend->ops->embedding_forward(backend->stream, acts->x[0], fwa_value(ctx, model->embedding), acts->tokens));
-    for (int l = 0; l < acts->L; l++)
+    fwa_range_end(backend);
+    for (int l = 0; l < acts->L; l++) {
+        fwa_range_begin_numbered(backend, FWA_RANGE_BLOCK, l);
         FWA_TRY(fwa_block_forward(&model->blocks[l], ctx, acts->train, &acts->blocks[l], &acts->block_scratch[l],
                                   acts->x[l + 1], acts->x[l]));
+        fwa_range_end(backend);
+    }
     return fwa_norm_forward(ctx, model->final_norm, acts->n, acts->rstd, acts->x[acts->L]);
 }
 
@@ -186,11 +191,15 @@ fwa_status fwa_model_train(fwa_model *model, fwa_activations *acts, fwa_step_sta
     FWA_TRY(fwa_norm_backward(ctx, model->final_norm, acts->dx, acts->n, acts->x[L], acts->rstd, false));
     FWA_TRY(done(hook, L + 1));
     for (int l = L - 1; l >= 0; l--) {
+        fwa_range_begin_numbered(backend, FWA_RANGE_BLOCK, l);
         FWA_TRY(fwa_block_backward(&model->blocks[l], ctx, &acts->blocks[l], &acts->block_scratch[l], acts->dx,
                                    acts->x[l]));
+        fwa_range_end(backend);
         FWA_TRY(done(hook, l + 1));
     }
-    FWA_TRY(backend->ops->embedding_backward(backend->stream, fwa_grad(ctx, model->embedding), acts->dx, acts->tokens));
+    FWA_TRY_RANGE(
+        backend, "embedding backward",
+        backend->ops->embedding_backward(backend->stream, fwa_grad(ctx, model->embedding), acts->dx, acts->tokens));
     return done(hook, 0);
 }
 

@@ -6,11 +6,16 @@ fwa_status fwa_norm_plan(int *index, const fwa_param_scope *scope, const char *n
 }
 
 fwa_status fwa_norm_forward(const fwa_layer_context *ctx, int index, fwa_tensor y, fwa_tensor rstd, fwa_tensor x) {
-    return ctx->backend->ops->rmsnorm_forward(ctx->backend->stream, y, rstd, x, fwa_value(ctx, index), FWA_NORM_EPS);
+    FWA_TRY_RANGE(
+        ctx->backend, "norm forward",
+        ctx->backend->ops->rmsnorm_forward(ctx->backend->stream, y, rstd, x, fwa_value(ctx, index), FWA_NORM_EPS));
+    return FWA_OK;
 }
 
 fwa_status fwa_norm_backward(const fwa_layer_context *ctx, int index, fwa_tensor dx, fwa_tensor dy, fwa_tensor x,
                              fwa_tensor rstd, bool accumulate) {
-    return ctx->backend->ops->rmsnorm_backward(ctx->backend->stream, dx, fwa_grad(ctx, index), dy, x,
-                                               fwa_value(ctx, index), rstd, accumulate);
+    FWA_TRY_RANGE(ctx->backend, "norm backward",
+                  ctx->backend->ops->rmsnorm_backward(ctx->backend->stream, dx, fwa_grad(ctx, index), dy, x,
+                                                      fwa_value(ctx, index), rstd, accumulate));
+    return FWA_OK;
 }

@@ -8,6 +8,7 @@
 // then on, where the backend has graphs.
 #include <string.h>
 
+#include "core/range.h"
 #include "train/choices.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
@@ -24,8 +25,11 @@ static fwa_status clear(fwa_trainer *t) {
     fwa_backend *backend = t->backend;
     fwa_arena *grads = t->model->params.arena[FWA_PARAM_GRAD];
     const double start[4] = {0.0, 0.0, 0.0, fwa_schedule_rate(t->config, t->step + 1)}; // loss_sum to lr
+    fwa_range_begin(backend, "clear gradients");
     FWA_TRY(backend->fill(backend, backend->stream, fwa_arena_data(grads), 0, fwa_arena_bytes(grads)));
-    return backend->upload(backend, backend->stream, &t->state->loss_sum, start, sizeof start);
+    FWA_TRY(backend->upload(backend, backend->stream, &t->state->loss_sum, start, sizeof start));
+    fwa_range_end(backend);
+    return FWA_OK;
 }
 
 static fwa_status bucket_done(void *user, int bucket) {
@@ -45,13 +49,18 @@ static fwa_status accumulate_and_update(void *user) {
     const fwa_bucket_hook hook = {bucket_done, t};
     const fwa_step_options options = {config->optimizer.clip, config->guard.spike_factor, config->guard.window};
     FWA_TRY(fwa_model_train(t->model, t->acts, t->state, &hook));
+    fwa_range_begin(backend, "wait for gradients");
     FWA_TRY(fwa_buckets_wait(t->buckets, backend->stream));
     FWA_TRY(
         t->comm->all_reduce(t->comm, backend->stream, &t->state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM)); // and valid
+    fwa_range_end(backend);
+    fwa_range_begin(backend, "optimizer");
     FWA_TRY(fwa_optimizer_norm(t->model, backend, t->state));
     FWA_TRY(backend->ops->step_finish(backend->stream, t->state, &options));
     FWA_TRY(fwa_optimizer_update(t->model, backend, config, t->state));
-    return fwa_trainer_share(t);
+    fwa_range_end(backend);
+    FWA_TRY_RANGE(backend, "share values", fwa_trainer_share(t));
+    return FWA_OK;
 }
 
 // The first step runs call by call: operators measure and set up on their first use.
@@ -71,7 +80,7 @@ static fwa_status micro_batches(fwa_trainer *t, control *mine) {
     for (int64_t i = 0; i < t->accumulation; i++, first += m) {
         FWA_TRY(t->source->fill(t->source, FWA_SPLIT_TRAIN, first, m, t->tokens, t->targets));
         mine->token_hash = (int64_t)((uint64_t)mine->token_hash + fwa_batch_hash(first, m, T, t->tokens, t->targets));
-        FWA_TRY(fwa_model_load(t->acts, t->tokens, t->targets));
+        FWA_TRY_RANGE(t->backend, "load tokens", fwa_model_load(t->acts, t->tokens, t->targets));
         FWA_TRY(micro_step(t, i + 1 == t->accumulation));
     }
     return FWA_OK;

@@ -13,6 +13,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/products.h"
+#include "kernels/cuda/ranges.h"
 #include "kernels/cuda/staging.h"
 
 struct fwa_event {
@@ -295,6 +296,7 @@ fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int d
         .plan_only = false,
         .deterministic = false,
         .stream = nullptr,
+        .ranges = fwa_cuda_ranges(),
         .impl = nullptr,
         .alloc = device_alloc,
         .free = device_free,
