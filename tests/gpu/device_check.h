@@ -11,6 +11,27 @@
 
 #define DEVICE_SKIP 77 // CTest's SKIP_RETURN_CODE
 
+// FWA_TEST_SIZE: `smallest`, for tools under which a kernel takes a thousand times as long; `model`: up to the sizes of
+// configs/lm/small.yaml at 4 x 1024 tokens, which take minutes; without it a program takes seconds.
+typedef enum test_size { TEST_SMALLEST, TEST_USUAL, TEST_MODEL } test_size;
+
+static inline test_size device_test_size(void) {
+    const char *size = getenv("FWA_TEST_SIZE");
+    if (!size || !size[0]) return TEST_USUAL;
+    if (strcmp(size, "smallest") != 0 && strcmp(size, "model") != 0) {
+        printf("FWA_TEST_SIZE: got '%s', expected smallest or model\n", size);
+        exit(1);
+    }
+    return size[0] == 's' ? TEST_SMALLEST : TEST_MODEL;
+}
+
+enum { DEVICE_SMALL = 1 << 15, DEVICE_MODEL = 3000000 }; // elements of a tensor
+
+static inline bool device_takes(int64_t elements) {
+    const test_size size = device_test_size();
+    return size == TEST_MODEL || elements < (size == TEST_SMALLEST ? DEVICE_SMALL : DEVICE_MODEL);
+}
+
 // The backend of device 0 in this precision; ends the test program with DEVICE_SKIP where CUDA cannot be used.
 static inline fwa_backend *device_open(fwa_dtype precision) {
     fwa_backend *backend = NULL;
