@@ -77,10 +77,13 @@ static inline fwa_tensor check_new_strided(fwa_dtype dtype, int64_t n0, int64_t 
     return fwa_tensor_slice(all, last, left, n);
 }
 
-// Offset in elements of logical element i.
+// Offset in elements of logical element i. Divisions are slow, and most tensors are dense.
 static inline int64_t check_offset(fwa_tensor t, int64_t i) {
-    int64_t offset = 0;
-    for (int d = t.ndim - 1; d >= 0; d--) {
+    int64_t offset = 0, dense = 1;
+    int d = t.ndim - 1;
+    for (; d >= 0 && t.stride[d] == dense; d--) dense *= t.shape[d];
+    if (d < 0) return i;
+    for (d = t.ndim - 1; d >= 0; d--) {
         offset += i % t.shape[d] * t.stride[d];
         i /= t.shape[d];
     }

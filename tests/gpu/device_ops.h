@@ -126,6 +126,12 @@ static inline int64_t layout_offset(int layout) {
     return layout == DENSE ? 0 : layout == ALIGNED_ROWS ? 8 : 1;
 }
 
+// Whether a case with so many elements in a tensor is tried in this layout; large ones in one only, that of a packed
+// product.
+static inline bool is_tried(int64_t elements, int layout) {
+    return device_takes(elements) && (elements < DEVICE_MODEL || layout == ALIGNED_ROWS);
+}
+
 static inline argument in_rows(argument a, int layout) {
     a.gap = layout_gap(layout), a.offset = layout_offset(layout);
     return a;

@@ -17,6 +17,7 @@ static void run_features(const fwa_backend *on, argument *arg, int side, void *c
 // halo and reset: with a halo before the sequences, with document starts.
 static void check_features(shape s, int layout, fwa_feature_options options, bool halo, bool reset) {
     const int64_t P = s.H * s.K;
+    if (!is_tried(s.B * s.T * P, layout)) return;
     const bool before = halo && s.W > 1;
     char title[160];
     snprintf(title, sizeof title, "features B %d T %d H %d K %d W %d layout %d norm %d phi %d silu %d halo %d reset %d",
@@ -41,9 +42,10 @@ static void check_features(shape s, int layout, fwa_feature_options options, boo
 static void shapes_agree_with_the_truth(void **state) {
     (void)state;
     const shape shapes[] = {
-        {1, 1, 1, 2, 4},    {2, 2, 3, 7, 4},   {1, 31, 2, 64, 4},  {2, 33, 2, 128, 4}, {1, 100, 6, 128, 4},
-        {2, 65, 3, 96, 3},  {1, 63, 2, 20, 2}, {2, 40, 2, 128, 1}, {2, 40, 2, 128, 0}, {1, 37, 2, 130, 4},
-        {1, 20, 1, 600, 4}, {1, 50, 2, 64, 9}, {1, 3, 2, 24, 16},  {3, 300, 2, 64, 4},
+        {1, 1, 1, 2, 4},     {2, 2, 3, 7, 4},    {1, 31, 2, 64, 4},    {2, 33, 2, 128, 4},
+        {1, 100, 6, 128, 4}, {2, 65, 3, 96, 3},  {1, 63, 2, 20, 2},    {2, 40, 2, 128, 1},
+        {2, 40, 2, 128, 0},  {1, 37, 2, 130, 4}, {1, 20, 1, 600, 4},   {1, 50, 2, 64, 9},
+        {1, 3, 2, 24, 16},   {3, 300, 2, 64, 4}, {4, 1024, 6, 128, 4}, {4, 1024, 12, 64, 4},
     };
     const fwa_feature_options options = {.silu = true, .norm = FWA_NORM_RMS, .phi = FWA_PHI_IDENTITY, .eps = 1e-5};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -68,7 +70,7 @@ static void every_norm_and_map_agrees_with_the_truth(void **state) {
 static void many_runs_agree_with_the_truth(void **state) {
     (void)state;
     const fwa_feature_options options = {.silu = true, .norm = FWA_NORM_L2, .phi = FWA_PHI_IDENTITY};
-    check_features((shape){70, 1000, 1, 128, 4}, DENSE, options, false, false);
+    check_features((shape){2300, 7, 1, 128, 4}, DENSE, options, false, false);
 }
 
 int main(void) {

@@ -18,10 +18,11 @@ static void run_swiglu(const fwa_backend *on, argument *arg, int side, void *con
 
 static void swiglu(void **state) {
     (void)state;
-    const int64_t rows[] = {1, 3, 300}, columns[] = {1, 7, 64, 100, 2736};
-    for (int i = 0; i < 15; i++) {
+    const int64_t rows[] = {1, 3, 300, 4096}, columns[] = {1, 7, 64, 100, 2736};
+    for (int i = 0; i < 20; i++) {
         const int64_t R = rows[i / 5], F = columns[i % 5];
         for (int l = 0; l < LAYOUTS; l++) {
+            if (!is_tried(2 * R * F, l)) continue;
             argument arg[] = {
                 in_rows(output_of(ACT, R, F, 0, 0, VALUE), l),
                 in_rows(input_of(ACT, R, 2 * F, 0, 0, -6, 6), l),
@@ -41,11 +42,12 @@ static void run_head_norm_gate(const fwa_backend *on, argument *arg, int side, v
 
 static void head_norm_gate(void **state) {
     (void)state;
-    const int64_t shapes[][3] = {{1, 1, 2},    {3, 2, 7},    {100, 6, 128}, {33, 3, 100},
-                                 {5, 1, 1000}, {7, 2, 8192}, {4000, 6, 64}};
-    for (int i = 0; i < 7; i++) {
+    const int64_t shapes[][3] = {{1, 1, 2},    {3, 2, 7},     {100, 6, 128},  {33, 3, 100},   {5, 1, 1000},
+                                 {7, 2, 8192}, {4000, 6, 64}, {4096, 6, 128}, {4096, 12, 64}, {9, 6, 128}};
+    for (int i = 0; i < 10; i++) {
         const int64_t R = shapes[i][0], H = shapes[i][1], V = shapes[i][2];
         for (int l = 0; l < LAYOUTS; l++) {
+            if (!is_tried(R * H * V, l)) continue;
             argument arg[] = {
                 in_rows(output_of(ACT, R, H * V, 0, 0, VALUE), l),
                 output_of(MST, R, H, 0, 0, EXACT),
@@ -78,10 +80,11 @@ static void run_decay_gate(const fwa_backend *on, argument *arg, int side, void 
 
 static void gates(void **state) {
     (void)state;
-    const int64_t rows[] = {1, 33, 20000}, heads[] = {1, 6, 24, 33, 100};
-    for (int i = 0; i < 15; i++) {
-        const int64_t R = rows[i / 5], H = heads[i % 5];
+    const int64_t rows[] = {1, 33, 4096, 20000}, heads[] = {1, 6, 12, 24, 33, 100};
+    for (int i = 0; i < 24; i++) {
+        const int64_t R = rows[i / 6], H = heads[i % 6];
         for (int l = 0; l < LAYOUTS; l++) {
+            if (!is_tried(R * H, l)) continue;
             argument sigmoid[] = {
                 output_of(MST, R, H, 0, 0, EXACT), in_rows(input_of(ACT, R, H, 0, 0, -4, 4), l),
                 input_of(MST, H, 0, 0, 0, -1, 1),  in_rows(output_of(ACT, R, H, 0, 0, SLOPE), l),
@@ -130,10 +133,11 @@ static void run_value_scale(const fwa_backend *on, argument *arg, int side, void
 
 static void value_scale(void **state) {
     (void)state;
-    const int64_t shapes[][3] = {{1, 1, 1}, {3, 2, 7}, {100, 24, 64}, {33, 3, 100}, {5, 1, 1000}};
-    for (int i = 0; i < 5; i++) {
+    const int64_t shapes[][3] = {{1, 1, 1}, {3, 2, 7}, {100, 24, 64}, {33, 3, 100}, {5, 1, 1000}, {4096, 24, 64}};
+    for (int i = 0; i < 6; i++) {
         const int64_t R = shapes[i][0], H = shapes[i][1], V = shapes[i][2];
         for (int l = 0; l < LAYOUTS; l++) {
+            if (!is_tried(R * H * V, l)) continue;
             argument arg[] = {
                 moved(output_of(ACT, R, H, V, 0, VALUE), l), moved(input_of(ACT, R, H, V, 0, -2, 2), l),
                 input_of(MST, R, H, 0, 0, 0.01, 1),          moved(sum_of(ACT, R, H, V, 0, SLOPE), l),
@@ -153,10 +157,12 @@ static void run_skip_gate_norm(const fwa_backend *on, argument *arg, int side, v
 
 static void skip_gate_norm(void **state) {
     (void)state;
-    const int64_t shapes[][3] = {{1, 1, 2}, {3, 2, 7}, {100, 24, 64}, {33, 3, 100}, {3, 7, 1000}, {3000, 4, 32}};
-    for (int i = 0; i < 6; i++) {
+    const int64_t shapes[][3] = {{1, 1, 2},    {3, 2, 7},    {9, 24, 64},   {100, 24, 64},
+                                 {33, 3, 100}, {3, 7, 1000}, {3000, 4, 32}, {4096, 24, 64}};
+    for (int i = 0; i < 8; i++) {
         const int64_t R = shapes[i][0], H = shapes[i][1], V = shapes[i][2];
         for (int l = 0; l < LAYOUTS; l++) {
+            if (!is_tried(R * H * V, l)) continue;
             argument arg[] = {
                 in_rows(output_of(ACT, R, H * V, 0, 0, VALUE), l),
                 output_of(MST, R, 0, 0, 0, EXACT),
@@ -193,10 +199,12 @@ static void run_rotary(const fwa_backend *on, argument *arg, int side, void *con
 
 static void rotary(void **state) {
     (void)state;
-    const int64_t shapes[][4] = {{1, 1, 1, 2}, {2, 5, 3, 6}, {2, 100, 6, 128}, {3, 65, 2, 96}, {1, 3, 1, 1000}};
-    for (int i = 0; i < 5; i++) {
+    const int64_t shapes[][4] = {{1, 1, 1, 2},   {2, 5, 3, 6},    {2, 7, 6, 128},    {2, 100, 6, 128},
+                                 {3, 65, 2, 96}, {1, 3, 1, 1000}, {4, 1024, 6, 128}, {4, 1024, 12, 64}};
+    for (int i = 0; i < 8; i++) {
         const int64_t B = shapes[i][0], T = shapes[i][1], H = shapes[i][2], K = shapes[i][3];
         for (int l = 0; l < LAYOUTS; l++) {
+            if (!is_tried(B * T * H * K, l)) continue;
             turn t = {l == DENSE ? 0 : 1000003, l == ALIGNED_ROWS};
             argument arg[] = {
                 in_rows(output_of(ACT, B, T, H, K, VALUE), l),
@@ -218,11 +226,12 @@ static void run_embedding(const fwa_backend *on, argument *arg, int side, void *
 // Few distinct tokens make runs over many pieces; many rows are sorted in several calls.
 static void embedding(void **state) {
     (void)state;
-    const int64_t shapes[][3] = {{1, 1, 1},         {70, 1, 5},       {1000, 3, 64},
-                                 {5000, 2000, 100}, {333, 50304, 24}, {140000, 9, 16}};
-    for (int i = 0; i < 6; i++) {
+    const int64_t shapes[][3] = {{1, 1, 1},         {70, 1, 5},       {100, 3, 64},    {1000, 3, 64},
+                                 {5000, 2000, 100}, {333, 50304, 24}, {140000, 9, 16}, {4096, 50304, 768}};
+    for (int i = 0; i < 8; i++) {
         const int64_t R = shapes[i][0], N = shapes[i][1], D = shapes[i][2];
         for (int l = 0; l < LAYOUTS; l++) {
+            if (!is_tried(R > N ? R * D : N * D, l)) continue;
             argument arg[] = {
                 in_rows(output_of(ACT, R, D, 0, 0, 1e-7, 1e-7), l),
                 in_rows(input_of(ACT, N, D, 0, 0, -1, 1), l),
@@ -268,9 +277,10 @@ static void run_elementwise(const fwa_backend *on, argument *arg, int side, void
 
 static void elementwise(void **state) {
     (void)state;
-    const int64_t sizes[] = {1, 7, 8, 100000, 100003};
-    for (int i = 0; i < 5; i++) {
+    const int64_t sizes[] = {1, 7, 8, 2003, 100000, 100003};
+    for (int i = 0; i < 6; i++) {
         for (int l = 0; l < LAYOUTS; l++) {
+            if (!is_tried(sizes[i], l)) continue;
             argument arg[] = {
                 moved(output_of(MST, sizes[i], 0, 0, 0, 1e-7, 1e-7), l),
                 moved(input_of(ACT, sizes[i], 0, 0, 0, -9, 9), l),

@@ -1,0 +1,49 @@
+#!/bin/sh
+# sanitize.sh FOLDER [TOOL...]: every GPU test program in FOLDER, at its smallest size, under tools of compute-sanitizer:
+# memcheck, racecheck, synccheck and initcheck unless some are named. Skips where there is no compute-sanitizer or GPU.
+# JOBS=N programs run at a time; FWA_SANITIZE_LOGS names a folder that keeps what they print.
+set -u
+folder=${1:?names the folder of the test programs}
+shift
+[ $# -gt 0 ] || set -- memcheck racecheck synccheck initcheck
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+if [ -z "$sanitizer" ]; then
+    echo "compute-sanitizer was not found"
+    exit 77
+fi
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
+logs=${FWA_SANITIZE_LOGS:-$work}
+rm -f "$logs/codes"
+export FWA_TEST_SIZE=smallest OMP_NUM_THREADS=2 sanitizer logs
+
+# Library kernels read what they do not use, so that initcheck looks at ours only, and NCCL's have no part in any check.
+# shellcheck disable=SC2016 # the inner shell's variables
+one='
+name=${0##*/} tool=$1 log=$logs/${0##*/}.$1.log
+case $tool in initcheck) more="--kernel-regex kns=fwa" ;; *) more= ;; esac
+began=$(date +%s)
+"$sanitizer" --tool "$tool" $more --error-exitcode 99 --print-limit 20 "$0" >"$log" 2>&1
+code=$?
+echo "$tool $name: exit code $code, $(($(date +%s) - began)) s"
+if [ $code != 0 ] && [ $code != 77 ]; then
+    grep "^=========" "$log" | head -n 40
+    grep -e FAILED -e ERROR "$log" | head -n 5
+fi
+echo "$code" >>"$logs/codes"
+'
+for tool in "$@"; do
+    for program in "$folder"/test_gpu_*; do
+        [ -f "$program" ] || continue
+        case $program in *_comm_nccl) ;; *) echo "$program $tool" ;; esac
+    done
+done >"$work/list"
+if [ ! -s "$work/list" ]; then
+    echo "no test programs in $folder"
+    exit 1
+fi
+xargs -P "${JOBS:-4}" -L 1 sh -c "$one" <"$work/list"
+sort "$logs/codes" | uniq -c | awk '{ print $1 " runs with exit code " $2 }'
+if ! grep -qv 77 "$logs/codes"; then exit 77; fi
+! grep -qv -e '^0$' -e '^77$' "$logs/codes"
