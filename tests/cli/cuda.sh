@@ -2,11 +2,7 @@
 # Training on a GPU beside the CPU: the same first steps in f32 for every rule, bf16 close to it, checkpoints that cross
 # over in both directions. Skips without a usable GPU.
 . "$(dirname "$0")/lib.sh"
-run "$FWA" info
-if ! awk '/^  cuda / { seen = 1 } seen && /not usable/ { exit 1 } seen && /device 0/ { exit 0 }' out; then
-    echo "no usable GPU"
-    exit 77
-fi
+needs_gpus 1
 limit=200
 
 # both RULE SETTINGS...: five steps of one rule on both backends. The rate is small: Adam's first updates go by the sign of

@@ -90,6 +90,15 @@ check_not() {
     return 1
 }
 
+# needs_gpus COUNT: ends the test as skipped where fewer GPUs can be used.
+needs_gpus() {
+    run "$FWA" info
+    usable=$(awk '/^  cuda / { on = 1; next } /^[A-Z]/ { on = 0 } on && /^ +device [0-9]/ { n++ } END { print n + 0 }' out)
+    [ "$usable" -lt "$1" ] || return 0
+    echo "$usable usable GPUs, needs $1"
+    exit 77
+}
+
 # columns METRICS FIELD...: a line a row with the fields as they are written, "-" for one that is not there.
 columns() {
     metrics=$1
@@ -164,6 +173,13 @@ no_leftovers() {
         [ ! -d "$checkpoint" ] || check "$checkpoint has no manifest" test -s "$checkpoint/manifest.json"
     done
 }
+
+# Under mpirun: leaves the process id of every rank in rank.NUMBER.
+cat >rank.sh <<'SH'
+#!/bin/sh
+echo $$ >"rank.$OMPI_COMM_WORLD_RANK"
+exec "$@"
+SH
 
 # start COMMAND...: the same as run, in the background; its process id into $background.
 start() {

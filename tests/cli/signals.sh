@@ -28,11 +28,6 @@ for signal in TERM USR1 USR2 INT; do
 done
 
 # Under mpirun the signal comes to one rank only, rank 0 or another.
-cat >rank.sh <<'SH'
-#!/bin/sh
-echo $$ >"rank.$OMPI_COMM_WORLD_RANK"
-exec "$@"
-SH
 for rank in 0 1; do
     # shellcheck disable=SC2086 # several words
     start $two sh rank.sh "$FWA" train tiny.yaml run.name=rank$rank $settings
