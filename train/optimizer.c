@@ -1,10 +1,12 @@
 // AdamW over the parameter table.
 #include "train/optimizer.h"
 
+// One sum over all of their memory: what lies between gradients is zero.
 fwa_status fwa_optimizer_norm(const fwa_model *model, fwa_backend *backend, fwa_step_state *state) {
-    for (int i = 0; i < model->params.count; i++)
-        FWA_TRY(backend->ops->square_accumulate(backend->stream, state, model->params.at[i].tensor[FWA_PARAM_GRAD]));
-    return FWA_OK;
+    fwa_arena *grads = model->params.arena[FWA_PARAM_GRAD];
+    int64_t count = (int64_t)(fwa_arena_bytes(grads) / fwa_dtype_size(backend->master));
+    return backend->ops->square_accumulate(backend->stream, state,
+                                           fwa_tensor_1d(fwa_arena_data(grads), backend->master, count));
 }
 
 fwa_status fwa_optimizer_update(const fwa_model *model, fwa_backend *backend, const fwa_config *config,

@@ -11,7 +11,7 @@ extern "C" {
 
 #define FWA_BASE_WIDTH 1024.0 // width scaling is relative to this d_model (docs/models.md §6)
 
-// Adds the squares of every gradient to state->grad_square, in the order of the table.
+// Adds the squares of all gradients to state->grad_square.
 FWA_MUST_CHECK fwa_status fwa_optimizer_norm(const fwa_model *model, fwa_backend *backend, fwa_step_state *state);
 // Updates masters, moments and values from the gradients, as *state (device memory) says: the rows held here.
 FWA_MUST_CHECK fwa_status fwa_optimizer_update(const fwa_model *model, fwa_backend *backend, const fwa_config *config,

@@ -25,11 +25,8 @@ static fwa_status clear(fwa_trainer *t) {
     fwa_backend *backend = t->backend;
     fwa_arena *grads = t->model->params.arena[FWA_PARAM_GRAD];
     const double start[4] = {0.0, 0.0, 0.0, fwa_schedule_rate(t->config, t->step + 1)}; // loss_sum to lr
-    fwa_range_begin(backend, "clear gradients");
     FWA_TRY(backend->fill(backend, backend->stream, fwa_arena_data(grads), 0, fwa_arena_bytes(grads)));
-    FWA_TRY(backend->upload(backend, backend->stream, &t->state->loss_sum, start, sizeof start));
-    fwa_range_end(backend);
-    return FWA_OK;
+    return backend->upload(backend, backend->stream, &t->state->loss_sum, start, sizeof start);
 }
 
 static fwa_status bucket_done(void *user, int bucket) {
@@ -42,24 +39,29 @@ static fwa_status accumulate(void *user) {
     return fwa_model_train(t->model, t->acts, t->state, NULL);
 }
 
-static fwa_status accumulate_and_update(void *user) {
-    fwa_trainer *t = user;
+// The last gradients and the sums of the step: loss_sum and valid.
+static fwa_status reduce(fwa_trainer *t) {
+    fwa_stream *stream = t->backend->stream;
+    FWA_TRY(fwa_buckets_wait(t->buckets, stream));
+    return t->comm->all_reduce(t->comm, stream, &t->state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM);
+}
+
+static fwa_status update(fwa_trainer *t) {
     fwa_backend *backend = t->backend;
     const fwa_config *config = t->config;
-    const fwa_bucket_hook hook = {bucket_done, t};
     const fwa_step_options options = {config->optimizer.clip, config->guard.spike_factor, config->guard.window};
-    FWA_TRY(fwa_model_train(t->model, t->acts, t->state, &hook));
-    fwa_range_begin(backend, "wait for gradients");
-    FWA_TRY(fwa_buckets_wait(t->buckets, backend->stream));
-    FWA_TRY(
-        t->comm->all_reduce(t->comm, backend->stream, &t->state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM)); // and valid
-    fwa_range_end(backend);
-    fwa_range_begin(backend, "optimizer");
     FWA_TRY(fwa_optimizer_norm(t->model, backend, t->state));
     FWA_TRY(backend->ops->step_finish(backend->stream, t->state, &options));
-    FWA_TRY(fwa_optimizer_update(t->model, backend, config, t->state));
-    fwa_range_end(backend);
-    FWA_TRY_RANGE(backend, "share values", fwa_trainer_share(t));
+    return fwa_optimizer_update(t->model, backend, config, t->state);
+}
+
+static fwa_status accumulate_and_update(void *user) {
+    fwa_trainer *t = user;
+    const fwa_bucket_hook hook = {bucket_done, t};
+    FWA_TRY(fwa_model_train(t->model, t->acts, t->state, &hook));
+    FWA_TRY_RANGE(t->backend, "wait for gradients", reduce(t));
+    FWA_TRY_RANGE(t->backend, "optimizer", update(t));
+    FWA_TRY_RANGE(t->backend, "share values", fwa_trainer_share(t));
     return FWA_OK;
 }
 
@@ -68,8 +70,7 @@ static fwa_status micro_step(fwa_trainer *t, bool last) {
     fwa_backend *backend = t->backend;
     fwa_status (*work)(void *) = last ? accumulate_and_update : accumulate;
     fwa_graph **graph = &t->graphs[last];
-    bool alone = !last || t->comm->size == 1;
-    if (!backend->graph_record || !t->warm || t->eager || !alone) return work(t);
+    if (!backend->graph_record || !t->warm || t->eager) return work(t);
     if (!*graph) FWA_TRY(backend->graph_record(backend, backend->stream, work, t, graph));
     return backend->graph_launch(backend, backend->stream, *graph);
 }
@@ -95,7 +96,7 @@ fwa_status fwa_trainer_step(fwa_trainer *t) {
               "got step %lld, expected the report of step %lld before it", (long long)t->step + 1,
               (long long)t->reported + 1);
 
-    FWA_TRY(clear(t));
+    FWA_TRY_RANGE(backend, "clear gradients", clear(t));
     FWA_TRY(micro_batches(t, &sums));
     FWA_TRY(backend->download(backend, backend->stream, sent->state, t->state, sizeof *sent->state));
     FWA_TRY(backend->event_record(backend, sent->done, backend->stream));

@@ -1,7 +1,8 @@
 // Recorded work: a stream is captured while the work is given to it, and what was captured becomes a CUDA graph.
 //
 // Captured in the mode in which other threads may go on calling CUDA (copies of a checkpoint, NCCL's own threads). A
-// call that cannot be captured fails there and then, and the stream is as it was before.
+// call that cannot be captured fails there and then, and the stream is as it was before. Work keeps the priority of the
+// stream that it was given to.
 #include "kernels/cuda/graph.h"
 
 #include <cstdlib>
@@ -27,8 +28,8 @@ fwa_status capture(fwa_stream *stream, fwa_status (*work)(void *user), void *use
 fwa_status make_graph(cudaGraph_t captured, fwa_graph **out) {
     auto *graph = static_cast<fwa_graph *>(calloc(1, sizeof(fwa_graph)));
     FWA_CHECK(graph, FWA_MEMORY, "cannot allocate a graph");
-    const fwa_status status = fwa_cuda_status(cudaGraphInstantiate(&graph->handle, captured, 0), "cudaGraphInstantiate",
-                                              __FILE__, __LINE__, __func__);
+    const cudaError_t error = cudaGraphInstantiate(&graph->handle, captured, cudaGraphInstantiateFlagUseNodePriority);
+    const fwa_status status = fwa_cuda_status(error, "cudaGraphInstantiate", __FILE__, __LINE__, __func__);
     if (status != FWA_OK) free(graph);
     FWA_TRY(status);
     *out = graph;
