@@ -49,6 +49,8 @@ struct fwa_backend {
     fwa_status (*download)(fwa_backend *, fwa_stream *, void *host, const void *device, size_t bytes); // device -> host
     fwa_status (*copy)(fwa_backend *, fwa_stream *, void *to, const void *from, size_t bytes);         // on the device
     fwa_status (*fill)(fwa_backend *, fwa_stream *, void *to, int byte, size_t bytes);
+    // The same for `bytes` bytes of each of `rows` rows that stand `stride` bytes apart.
+    fwa_status (*fill_rows)(fwa_backend *, fwa_stream *, void *to, int byte, size_t bytes, size_t stride, size_t rows);
     fwa_status (*stream_create)(fwa_backend *, fwa_stream **out);
     void (*stream_destroy)(fwa_backend *, fwa_stream *);
     fwa_status (*stream_synchronize)(fwa_backend *, fwa_stream *);

@@ -47,6 +47,13 @@ static fwa_status cpu_fill(fwa_backend *backend, fwa_stream *stream, void *to, i
     return FWA_OK;
 }
 
+static fwa_status cpu_fill_rows(fwa_backend *backend, fwa_stream *stream, void *to, int byte, size_t bytes,
+                                size_t stride, size_t rows) {
+    (void)backend, (void)stream;
+    for (size_t r = 0; r < rows && bytes > 0; r++) memset((char *)to + r * stride, byte, bytes);
+    return FWA_OK;
+}
+
 static fwa_status cpu_stream_create(fwa_backend *backend, fwa_stream **out) {
     (void)backend;
     *out = calloc(1, sizeof **out);
@@ -175,6 +182,7 @@ static const fwa_backend cpu_template = {
     .download = cpu_copy,
     .copy = cpu_copy,
     .fill = cpu_fill,
+    .fill_rows = cpu_fill_rows,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
     .stream_synchronize = cpu_stream_synchronize,

@@ -49,14 +49,22 @@ static fwa_status rule_backward(const fwa_mixer_layer *layer, const fwa_layer_co
     return layer->kernels->backward(ctx->backend, ctx->backend->stream, &call, &grads);
 }
 
+// The columns behind those of the parts, which no input of the rule comes from.
+static fwa_status clear_padding(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, fwa_tensor dproj) {
+    fwa_backend *backend = ctx->backend;
+    const size_t size = fwa_dtype_size(dproj.dtype);
+    const fwa_tensor padding = fwa_tensor_slice(dproj, 1, layer->used, layer->P - layer->used);
+    return backend->fill_rows(backend, backend->stream, padding.data, 0, (size_t)padding.shape[1] * size,
+                              (size_t)dproj.stride[0] * size, (size_t)dproj.shape[0]);
+}
+
 fwa_status fwa_mixer_layer_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, bool train,
                                    const fwa_mixer_acts *acts, fwa_tensor scratch, fwa_tensor out, fwa_tensor n,
                                    fwa_tensor x) {
     const fwa_backend *backend = ctx->backend;
-    fwa_tensor proj = fwa_tensor_slice(acts->proj, 1, 0, layer->P);
     const fwa_mixer_call call = fwa_mixer_layer_call(layer, ctx, train, acts, scratch);
     FWA_TRY_RANGE(backend, "projections forward",
-                  fwa_linear_forward(ctx, proj, n, packed(layer, ctx, FWA_PARAM_VALUE)));
+                  fwa_linear_forward(ctx, acts->proj, n, packed(layer, ctx, FWA_PARAM_VALUE)));
     FWA_TRY_RANGE(backend, "features forward", fwa_mixer_inputs_forward(layer, ctx, acts));
     FWA_TRY_RANGE(backend, FWA_RANGE_RULE_FORWARD, layer->kernels->forward(backend, backend->stream, &call));
     FWA_TRY_RANGE(backend, "output forward", fwa_mixer_output_forward(layer, ctx, acts, out, x));
@@ -67,12 +75,12 @@ fwa_status fwa_mixer_layer_backward(const fwa_mixer_layer *layer, const fwa_laye
                                     const fwa_mixer_acts *acts, const fwa_mixer_scratch *scratch, fwa_tensor dn,
                                     fwa_tensor dout, fwa_tensor n) {
     const fwa_backend *backend = ctx->backend;
-    fwa_tensor dproj = fwa_tensor_slice(scratch->dproj, 1, 0, layer->P);
     FWA_TRY_RANGE(backend, "output backward", fwa_mixer_output_backward(layer, ctx, acts, scratch, dout));
     FWA_TRY_RANGE(backend, FWA_RANGE_RULE_BACKWARD, rule_backward(layer, ctx, acts, scratch));
     FWA_TRY_RANGE(backend, "features backward", fwa_mixer_inputs_backward(layer, ctx, acts, scratch));
+    FWA_TRY(clear_padding(layer, ctx, scratch->dproj));
     FWA_TRY_RANGE(backend, "projections backward",
-                  fwa_linear_backward(ctx, dn, packed(layer, ctx, FWA_PARAM_GRAD), dproj, n,
+                  fwa_linear_backward(ctx, dn, packed(layer, ctx, FWA_PARAM_GRAD), scratch->dproj, n,
                                       packed(layer, ctx, FWA_PARAM_VALUE)));
     return FWA_OK;
 }

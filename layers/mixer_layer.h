@@ -33,7 +33,7 @@ typedef struct fwa_mixer_layer {
     fwa_mixer_shape shape;                             // of the rule; B, T are those of the activations
     fwa_mixer_part q, k, v, gate, beta, lambda, delta; // packed in this order; delta: the step behind log_decay
     int parts;                                         // that are there
-    int64_t P;                                         // their columns together
+    int64_t used, P;                                   // their columns together, and with the padding behind them
     int A_log, skip;                                   // [H]; -1: no delta, no state-space block
     double decay_factor;                               // 1 - l/L in layer l of L: of a constant decay
     int norm;                                          // [V], of a state-space block [H*V]; -1: none
@@ -42,7 +42,7 @@ typedef struct fwa_mixer_layer {
 
 // Activations of one layer for one shape; what a backward pass needs stays.
 typedef struct fwa_mixer_acts {
-    fwa_tensor proj; // [R,P], rows FWA_ROW_ALIGN apart; so is its gradient
+    fwa_tensor proj; // [R,P], its padding zeros; so is its gradient
     fwa_tensor q, k, v, q_rstd, k_rstd, v_rstd, beta, lambda, delta, log_decay, o, o_rstd, y, saved;
     fwa_tensor x;    // [B,T,H,V] of a state-space block
     fwa_tensor wide; // [R,H*V] beta of low rank before bias and sigmoid; the backward pass puts its gradient there

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/shape.h"
 #include "kernels/registry.h"
 #include "layers/mixer_layer.h"
 
@@ -39,15 +40,33 @@ static fwa_status check_spec(const fwa_mixer_spec *spec) {
     return FWA_OK;
 }
 
-static fwa_status add_part(fwa_mixer_layer *layer, const fwa_param_scope *scope, const char *name, int64_t columns,
-                           fwa_mixer_part *part) {
-    fwa_param weight = fwa_param_matrix(columns, layer->D, 0.5 / sqrt((double)layer->D));
-    weight.packed = layer->parts > 0;
-    part->at = layer->P;
-    part->columns = columns;
-    layer->P += columns;
-    layer->parts++;
-    return fwa_params_add(scope, name, weight, &part->weight);
+// A part of the packed projection on its way into the table.
+typedef struct planned_part {
+    const char *name;
+    int64_t columns; // 0: the layer has none
+    fwa_mixer_part *part;
+} planned_part;
+
+// Products want row counts that FWA_ROW_ALIGN divides: the last part is stored with rows of zeros behind it.
+static fwa_status add_parts(fwa_mixer_layer *layer, const fwa_param_scope *scope, const planned_part *planned,
+                            int count) {
+    int last = 0;
+    for (int i = 0; i < count; i++)
+        if (planned[i].columns > 0) last = i;
+    for (int i = 0; i <= last; i++) {
+        if (planned[i].columns == 0) continue;
+        fwa_mixer_part *part = planned[i].part;
+        fwa_param weight = fwa_param_matrix(planned[i].columns, layer->D, 0.5 / sqrt((double)layer->D));
+        weight.packed = layer->parts > 0;
+        part->at = layer->used;
+        part->columns = planned[i].columns;
+        layer->used += part->columns;
+        layer->P = fwa_round_up(layer->used, FWA_ROW_ALIGN);
+        if (i == last) weight.storage[0] += layer->P - layer->used;
+        layer->parts++;
+        FWA_TRY(fwa_params_add(scope, planned[i].name, weight, &part->weight));
+    }
+    return FWA_OK;
 }
 
 static fwa_status add_projection(fwa_mixer_layer *layer, const fwa_param_scope *scope) {
@@ -55,18 +74,23 @@ static fwa_status add_projection(fwa_mixer_layer *layer, const fwa_param_scope *
     const unsigned inputs = spec->rule->inputs;
     const fwa_mixer_shape *s = &layer->shape;
     const int64_t H = s->H, keys = s->Hq * s->K, width = H * s->V;
-    FWA_TRY(add_part(layer, scope, "mixer.q.weight", keys, &layer->q));
-    FWA_TRY(add_part(layer, scope, "mixer.k.weight", keys, &layer->k));
-    FWA_TRY(add_part(layer, scope, "mixer.v.weight", width, &layer->v));
-    if (spec->gate) FWA_TRY(add_part(layer, scope, "mixer.gate.weight", width, &layer->gate));
-    if (inputs & FWA_INPUT_BETA) FWA_TRY(add_part(layer, scope, "mixer.beta.weight", H, &layer->beta));
-    if ((inputs & FWA_INPUT_BETA_CHANNEL) && !spec->beta_rank)
-        FWA_TRY(add_part(layer, scope, "mixer.beta.weight", width, &layer->beta));
-    if (spec->beta_rank) FWA_TRY(add_part(layer, scope, "mixer.beta_down.weight", spec->beta_rank, &layer->beta));
-    if ((inputs & FWA_INPUT_LAMBDA) && spec->options.ridge != FWA_RIDGE_NONE)
-        FWA_TRY(add_part(layer, scope, "mixer.lambda.weight", H, &layer->lambda));
-    if (delta_wanted(spec)) FWA_TRY(add_part(layer, scope, "mixer.dt.weight", H, &layer->delta));
-    return FWA_OK;
+    const bool heads = inputs & FWA_INPUT_BETA, channels = inputs & FWA_INPUT_BETA_CHANNEL, low = spec->beta_rank > 0;
+    const bool ridge = (inputs & FWA_INPUT_LAMBDA) && spec->options.ridge != FWA_RIDGE_NONE;
+    const planned_part planned[] = {
+        {"mixer.q.weight", keys, &layer->q},
+        {"mixer.k.weight", keys, &layer->k},
+        {"mixer.v.weight", width, &layer->v},
+        {"mixer.gate.weight", spec->gate ? width : 0, &layer->gate},
+        {"mixer.beta.weight",
+         heads              ? H
+         : channels && !low ? width
+                            : 0,
+         &layer->beta},
+        {"mixer.beta_down.weight", spec->beta_rank, &layer->beta},
+        {"mixer.lambda.weight", ridge ? H : 0, &layer->lambda},
+        {"mixer.dt.weight", delta_wanted(spec) ? H : 0, &layer->delta},
+    };
+    return add_parts(layer, scope, planned, (int)(sizeof planned / sizeof *planned));
 }
 
 // The second projection of a beta of low rank.
@@ -150,7 +174,7 @@ typedef struct sizes {
 static sizes sizes_of(const fwa_mixer_layer *layer, const fwa_layer_context *ctx) {
     const fwa_mixer_shape *s = &layer->shape;
     const int64_t B = ctx->B, T = ctx->T, R = B * T;
-    return (sizes){.proj = {R, fwa_round_up(layer->P, FWA_ROW_ALIGN)},
+    return (sizes){.proj = {R, layer->P},
                    .qk = {B, T, s->Hq, s->K},
                    .value = {B, T, s->H, s->V},
                    .scalar = {B, T, s->H},

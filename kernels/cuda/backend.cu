@@ -97,6 +97,14 @@ fwa_status fill(fwa_backend *backend, fwa_stream *stream, void *to, int byte, si
     return FWA_OK;
 }
 
+fwa_status fill_rows(fwa_backend *backend, fwa_stream *stream, void *to, int byte, size_t bytes, size_t stride,
+                     size_t rows) {
+    if (bytes == 0 || rows == 0) return FWA_OK;
+    FWA_TRY(use(backend));
+    FWA_CUDA_TRY(cudaMemset2DAsync(to, stride, byte, bytes, rows, stream->handle));
+    return FWA_OK;
+}
+
 void stream_destroy(fwa_backend *backend, fwa_stream *stream) {
     if (!stream) return;
     if (cudaSetDevice(backend->device) == cudaSuccess) {
@@ -306,6 +314,7 @@ fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int d
         .download = download,
         .copy = copy,
         .fill = fill,
+        .fill_rows = fill_rows,
         .stream_create = stream_create,
         .stream_destroy = stream_destroy,
         .stream_synchronize = stream_synchronize,

@@ -43,6 +43,21 @@ static void too_much_memory_is_an_error_and_no_more(void **state) {
     b->free(b, memory);
 }
 
+// Three bytes in each of four rows of ten, from the second byte on.
+static void rows_are_filled_and_what_is_between_is_not(void **state) {
+    (void)state;
+    unsigned char got[40];
+    void *memory = NULL;
+    check_ok(b->alloc(b, &memory, 40));
+    check_ok(b->fill(b, b->stream, memory, 1, 40));
+    check_ok(b->fill_rows(b, b->stream, (char *)memory + 1, 9, 3, 10, 4));
+    check_ok(b->fill_rows(b, b->stream, NULL, 9, 0, 10, 4));
+    check_ok(b->download(b, b->stream, got, memory, 40));
+    check_ok(b->stream_synchronize(b, b->stream));
+    for (int i = 0; i < 40; i++) assert_int_equal(got[i], i % 10 >= 1 && i % 10 < 4 ? 9 : 1);
+    b->free(b, memory);
+}
+
 static void copies_move_bytes(void **state) {
     (void)state;
     unsigned char from[100], to[100];
@@ -249,6 +264,7 @@ int main(void) {
         cmocka_unit_test(the_interface_is_complete),
         cmocka_unit_test(memory_is_aligned),
         cmocka_unit_test(too_much_memory_is_an_error_and_no_more),
+        cmocka_unit_test(rows_are_filled_and_what_is_between_is_not),
         cmocka_unit_test(copies_move_bytes),
         cmocka_unit_test_teardown(streams_meet_through_events, check_release),
         cmocka_unit_test(the_host_waits_for_an_event),

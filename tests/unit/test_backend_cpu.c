@@ -66,6 +66,21 @@ static void too_much_memory_is_an_error(void **state) {
     assert_null(memory);
 }
 
+// Three bytes in each of four rows of ten, from the second byte on.
+static void rows_are_filled_and_what_is_between_is_not(void **state) {
+    fwa_backend *b = *state;
+    unsigned char got[40];
+    void *memory = NULL;
+    check_ok(b->alloc(b, &memory, 40));
+    check_ok(b->fill(b, b->stream, memory, 1, 40));
+    check_ok(b->fill_rows(b, b->stream, (char *)memory + 1, 9, 3, 10, 4));
+    check_ok(b->fill_rows(b, b->stream, NULL, 9, 0, 10, 4));
+    check_ok(b->download(b, b->stream, got, memory, 40));
+    check_ok(b->stream_synchronize(b, b->stream));
+    for (int i = 0; i < 40; i++) assert_int_equal(got[i], i % 10 >= 1 && i % 10 < 4 ? 9 : 1);
+    b->free(b, memory);
+}
+
 static void copies_move_bytes(void **state) {
     fwa_backend *b = *state;
     unsigned char from[100], to[100];
@@ -175,6 +190,7 @@ int main(void) {
         cmocka_unit_test(precision_sets_both_types),
         WITH_BACKEND(memory_is_aligned),
         WITH_BACKEND(too_much_memory_is_an_error),
+        WITH_BACKEND(rows_are_filled_and_what_is_between_is_not),
         WITH_BACKEND(copies_move_bytes),
         WITH_BACKEND(streams_and_events_are_tokens),
         cmocka_unit_test(threads_follow_the_request),

@@ -307,15 +307,20 @@ static void test_training_needs_memory_for_it(void **state) {
     model_close(&c);
 }
 
-// Rows of activations start at multiples of 16 bytes in bf16, however many scalars the heads have.
+// Rows of activations start at multiples of 16 bytes in bf16 and the packed projection is as wide, however many scalars
+// the heads have.
 static void test_rows_are_aligned(void **state) {
     (void)state;
     model_case c;
     open_hybrid(&c);
     for (int l = 0; l < c.acts->L; l++) {
         const fwa_block_acts *acts = &c.acts->blocks[l];
+        const fwa_mixer_layer *mixer = &c.model->blocks[l].mixer;
         assert_int_equal(acts->mixer.proj.stride[0] % FWA_ROW_ALIGN, 0);
-        assert_in_range(acts->mixer.proj.stride[0] - c.model->blocks[l].mixer.P, 0, FWA_ROW_ALIGN - 1);
+        assert_int_equal(acts->mixer.proj.shape[1], mixer->P);
+        assert_in_range(mixer->P - mixer->used, 0, FWA_ROW_ALIGN - 1);
+        assert_int_equal(fwa_params_packed(&c.model->params, mixer->q.weight, mixer->parts, FWA_PARAM_VALUE).shape[0],
+                         mixer->P);
         assert_int_equal(acts->mlp.hidden.stride[0] % FWA_ROW_ALIGN, 0);
         assert_int_equal(c.acts->block_scratch[l].mixer.dproj.stride[0], acts->mixer.proj.stride[0]);
     }
