@@ -41,9 +41,12 @@ template <typename T> struct conv_input {
 
     // Channels c .. c+N-1 of step t >= -(W-1); zeros where nothing stands.
     template <int N> __device__ pack<T, N> input(int64_t b, int64_t t, int64_t c) const {
-        if (t >= 0) return load<N>(x.at(b, t) + c);
-        if (halo.data && t >= 1 - W) return load<N>(halo.at(b, W - 1 + t) + c);
-        return pack<T, N>{};
+        return __builtin_bit_cast(pack<T, N>, words<N>(b, t, c));
+    }
+    template <int N> __device__ pieces<T, N> words(int64_t b, int64_t t, int64_t c) const {
+        if (t >= 0) return load_words<N>(x.at(b, t) + c);
+        if (halo.data && t >= 1 - W) return load_words<N>(halo.at(b, W - 1 + t) + c);
+        return pieces<T, N>{};
     }
 };
 
@@ -110,6 +113,66 @@ __device__ pack<float, N> convolve(const conv_input<T> &in, const taps<N, TAPS> 
         for (int i = 0; i < N; i++) u.at[i] += w.at[back][i] * to_float(x.at[i]);
     }
     return u;
+}
+
+// The kernels that walk along time take 4 steps at once (features_forward.cu, features_backward.cu): groups of 4 to 32
+// lanes share a head, N channels a lane, W <= 4. LEAN: SiLU, identity map, no resets; then u is kept times -log2 e, so
+// that the sigmoid is 1 / (1 + 2^u).
+constexpr int batch = 4;
+template <bool LEAN> constexpr float walk_scale = LEAN ? -log2_e : 1.0f;
+
+// rstd = (scale sum s^2 + bias)^(-1/2), s as the walk has it; factor: of n in e n (backward).
+struct walk_norm {
+    bool present;
+    float scale, bias, factor;
+};
+
+inline walk_norm walk_norm_of(const fwa_feature_options &options, int64_t K, bool lean) {
+    const bool rms = options.norm == FWA_NORM_RMS;
+    const double mean = rms ? 1.0 / static_cast<double>(K) : 1.0, unit = lean ? ln_2 * ln_2 : 1.0;
+    return {options.norm != FWA_NORM_NONE, static_cast<float>(mean * unit),
+            rms ? static_cast<float>(options.eps) : eps_l2, static_cast<float>(mean * unit)};
+}
+
+// How the steps of all sequences are shared out: every sequence in `runs` pieces of `run` steps (a multiple of
+// `batch`, the last one shorter); lane groups take neighbouring heads of a run.
+struct walk_shape {
+    int lanes, run;
+    int64_t runs;
+};
+
+// The steps of one sequence as one lane sees them: 32 bits of step and stride make one address in one instruction.
+template <typename T> struct walk_column {
+    const char *first; // of step 0
+    int bytes;         // from step to step
+    __device__ walk_column(T *at, int64_t stride)
+        : first(reinterpret_cast<const char *>(at)), bytes(static_cast<int>(stride * sizeof(T))) {}
+    __device__ void move(T *at) {
+        first = reinterpret_cast<const char *>(at);
+    }
+    __device__ T *step(int t) const {
+        return reinterpret_cast<T *>(const_cast<char *>(first) + static_cast<int64_t>(t) * bytes);
+    }
+};
+
+// Whether its steps and strides are small enough.
+template <typename T> bool walk_fits(const conv_input<T> &in, int64_t stride) {
+    constexpr int64_t most = INT_MAX / static_cast<int64_t>(sizeof(T));
+    return in.steps < 1 << 30 && in.x.t < most && stride < most && in.H * in.K < most;
+}
+
+// Runs so that as few rounds of `groups` lane groups as possible do all, where a run costs `extra` steps more.
+inline walk_shape make_walk(int64_t pieces, int64_t steps, int lanes, int64_t groups, int64_t extra) {
+    walk_shape best = {lanes, 0, 0};
+    int64_t least = INT64_MAX;
+    for (int64_t runs = fwa_ceil_div(steps, 256); runs <= fwa_ceil_div(steps, 16); runs++) {
+        const int64_t run = fwa_round_up(fwa_ceil_div(steps, runs), batch);
+        const int64_t cost = fwa_ceil_div(pieces * fwa_ceil_div(steps, run), groups) * (run + extra);
+        if (cost >= least) continue;
+        least = cost;
+        best.run = static_cast<int>(run), best.runs = fwa_ceil_div(steps, run);
+    }
+    return best;
 }
 
 // The checks and the view that both passes begin with; y is the tensor of features or their gradient.

@@ -8,19 +8,18 @@
 // Shapes: dy [B,T,H,K] dense, x, dx [B,T,H*K], halo, dhalo [B,W-1,H*K] in T (strided), dhalo or halo or reset may be
 // absent; w, dw [H*K,W], rstd [B,T,H] fp32. Any sizes, W up to 16. dx may be dy's memory no more than x's. Numerics:
 // fp32 between load and store. Sums in an order fixed by the sizes and the number of multiprocessors. Cost: bound by
-// memory: x and dy read, dx written, (W-1)/32 of the reading twice. Mapping: a lane group walks a run of 32 steps of
-// one head backwards in time, beginning W - 1 steps after its end: du_t is added to the W sums that become dx_t ..
-// dx_{t-W+1}, so no du is stored; inputs slide through registers, loaded two steps ahead; dw sums stay in registers
-// over all runs of a group, then go to the workspace and are added in order. Heads wider than 32 packs of 4,
-// rows that are not aligned and W > 4: c comes from a kernel of its own through the workspace and a lane has one
-// channel.
-#include "kernels/cuda/features.cuh"
+// memory: x and dy read, dx written. Mapping: features_walk.cuh has the quick kernel for W <= 4, aligned rows and heads
+// of up to 32 packs of 4. Here stands the general one, a channel a lane: c comes from a kernel of its own through the
+// workspace; a warp walks runs of 32 steps backwards in time, beginning W - 1 steps after their end: du_t is added to
+// the W sums that become dx_t .. dx_{t-W+1}; inputs slide through registers, loaded two steps ahead; dw sums stay in
+// registers over all runs of a warp, then go to the workspace and are added in order.
+#include "kernels/cuda/features_walk.cuh"
 
 namespace {
 
 using namespace fwa;
 
-constexpr int block_threads = 128, run_steps = 32, columns = 4;
+constexpr int block_threads = 128, run_steps = 32;
 constexpr int ahead = 2; // steps whose inputs are loaded before their use
 constexpr int warps_per_multiprocessor = 16;
 constexpr size_t most_pull_bytes = FWA_CUDA_WORKSPACE_BYTES / 2;
@@ -91,7 +90,6 @@ __global__ void __launch_bounds__(block_threads)
 // Where a lane group works: N channels from c of head h, runs slot, slot + slots, ...
 struct place {
     int64_t c, h;
-    int lanes;   // that share a head
     bool active; // lanes beyond a head that is no power of two packs wide only take part in its sums
 };
 
@@ -102,7 +100,7 @@ template <typename T> struct gradients {
 };
 
 // du of N channels at step t from its inputs x_t, x_{t-1}, ...
-template <typename T, int N, int TAPS, bool FUSED>
+template <typename T, int N, int TAPS>
 __device__ void step_gradient(float *du, const pack<T, N> *x, const taps<N, TAPS> &w, const pack<T, N> &dy, float scale,
                               int seen, int64_t row, const place &at, const conv_input<T> &in, const gradients<T> &out,
                               const fwa_feature_options &options) {
@@ -115,12 +113,8 @@ __device__ void step_gradient(float *du, const pack<T, N> *x, const taps<N, TAPS
 #pragma unroll
         for (int i = 0; i < N; i++) all.u[i] += w.at[back][i] * to_float(x[back].at[i]);
     }
-    float pull = all.dot(dy, scale, options);
-    if (FUSED)
-        pull = options.norm == FWA_NORM_NONE ? 0.0f : lanes_sum(pull, at.lanes) * pull_factor(options, in.K);
-    else
-        pull = options.norm == FWA_NORM_NONE ? 0.0f : out.pull[row];
-    all.du(du, scale, pull, options.silu);
+    all.dot(dy, scale, options);
+    all.du(du, scale, options.norm == FWA_NORM_NONE ? 0.0f : out.pull[row], options.silu);
 }
 
 template <typename T, int N> __device__ void write_gradient(T *to, const float *sum) {
@@ -131,7 +125,7 @@ template <typename T, int N> __device__ void write_gradient(T *to, const float *
 }
 
 // Steps [begin, begin + run_steps) of sequence b, backwards; adds to dw[back][i].
-template <typename T, int N, int TAPS, bool FUSED>
+template <typename T, int N, int TAPS>
 __device__ void walk(float (*dw)[N], const taps<N, TAPS> &w, int64_t b, int64_t begin, const place &at,
                      const conv_input<T> &in, const gradients<T> &out, const fwa_feature_options &options) {
     const int64_t end = min(begin + run_steps, in.steps), top = min(end + in.W - 1, in.steps) - 1;
@@ -161,7 +155,7 @@ __device__ void walk(float (*dw)[N], const taps<N, TAPS> &w, int64_t b, int64_t 
         const int seen = in.reset ? in.reach(b, t) : in.W - 1;
         const int64_t row = (b * in.steps + t) * in.H + at.h;
         float du[N];
-        step_gradient<T, N, TAPS, FUSED>(du, x, w, dy[0], scale[0], seen, row, at, in, out, options);
+        step_gradient<T, N, TAPS>(du, x, w, dy[0], scale[0], seen, row, at, in, out, options);
 #pragma unroll
         for (int back = 0; back < TAPS; back++) {
             if (back > seen) continue;
@@ -192,9 +186,9 @@ __device__ void walk(float (*dw)[N], const taps<N, TAPS> &w, int64_t b, int64_t 
         if (back < in.W - 1) write_gradient<T, N>(out.dhalo.at(b, in.W - 2 - back) + at.c, dx[back]);
 }
 
-// partial[slots][P*W]: group `slot` of a head's lanes; blockIdx.y: heads (fused) or 32 channels, a warp or part each.
-template <typename T, int N, int TAPS, bool FUSED>
-__global__ void __launch_bounds__(block_threads, FUSED && sizeof(T) == 2 ? 4 : 3)
+// partial[slots][P*W]: a warp takes 32 channels of runs slot, slot + slots, ...
+template <typename T, int N, int TAPS>
+__global__ void __launch_bounds__(block_threads, 3)
     features_backward_kernel(gradients<T> out, float *partial, conv_input<T> in, fwa_feature_options options, int lanes,
                              int64_t slots, int64_t tiles) {
     const int64_t group = (static_cast<int64_t>(blockIdx.x) * block_threads + threadIdx.x) / lanes;
@@ -203,16 +197,9 @@ __global__ void __launch_bounds__(block_threads, FUSED && sizeof(T) == 2 ? 4 : 3
     divide(group, tiles, &slot, &tile_at);
     if (slot >= slots) return;
     place at;
-    at.lanes = lanes;
-    if (FUSED) {
-        at.h = tile_at;
-        at.active = lane * N < in.K;
-        at.c = at.h * in.K + (at.active ? lane * N : 0);
-    } else {
-        at.c = tile_at * lanes + lane;
-        at.active = at.c < in.H * in.K;
-        at.h = at.active ? at.c / in.K : 0;
-    }
+    at.c = tile_at * lanes + lane;
+    at.active = at.c < in.H * in.K;
+    at.h = at.active ? at.c / in.K : 0;
     taps<N, TAPS> w = {};
     if (at.active) w = load_taps<N, TAPS>(in, at.c);
     float dw[TAPS][N] = {};
@@ -220,7 +207,7 @@ __global__ void __launch_bounds__(block_threads, FUSED && sizeof(T) == 2 ? 4 : 3
     for (int64_t run = slot; run < runs; run += slots) {
         int64_t b, piece;
         divide(run, runs_a_sequence, &b, &piece);
-        walk<T, N, TAPS, FUSED>(dw, w, b, piece * run_steps, at, in, out, options);
+        walk<T, N, TAPS>(dw, w, b, piece * run_steps, at, in, out, options);
     }
     if (!at.active || !partial) return;
     float *to = partial + slot * in.H * in.K * in.W + at.c * in.W;
@@ -231,41 +218,30 @@ __global__ void __launch_bounds__(block_threads, FUSED && sizeof(T) == 2 ? 4 : 3
             if (back < in.W) to[j * in.W + in.W - 1 - back] = dw[back][j];
 }
 
-// How a launch is laid out: fused with N channels a lane, or one channel a lane.
+// How a launch is laid out: warps of one channel a lane.
 struct plan {
-    bool fused;
-    int lanes;
     int64_t tiles, slots;
 };
 
-template <typename T> plan make_plan(const fwa_stream *stream, const conv_input<T> &in, bool aligned, size_t used) {
+template <typename T> plan make_plan(const fwa_stream *stream, const conv_input<T> &in, size_t used) {
     plan p;
-    p.fused = aligned && in.W <= 4 && in.K % columns == 0 && in.K <= 32 * columns;
-    p.lanes = p.fused ? lanes_for(in.K / columns) : 32;
-    p.tiles = p.fused ? in.H : fwa_ceil_div(in.H * in.K, p.lanes);
-    const int64_t threads = static_cast<int64_t>(stream->multiprocessors) * warps_per_multiprocessor * 32;
-    const int64_t runs = in.B * fwa_ceil_div(in.steps, run_steps);
-    p.slots = fwa_min(runs, fwa_ceil_div(threads, p.tiles * p.lanes));
+    p.tiles = fwa_ceil_div(in.H * in.K, 32);
+    const int64_t warps = static_cast<int64_t>(stream->multiprocessors) * warps_per_multiprocessor;
+    p.slots = fwa_min(in.B * fwa_ceil_div(in.steps, run_steps), fwa_ceil_div(warps, p.tiles));
     if (in.w) p.slots = partial_rows(p.slots, in.H * in.K * in.W, used);
     return p;
 }
 
-template <typename T> auto *pick_kernel(bool fused, int W) {
-    if (fused)
-        return W == 1 ? features_backward_kernel<T, columns, 1, true> : features_backward_kernel<T, columns, 4, true>;
-    return W <= 4 ? features_backward_kernel<T, 1, 4, false> : features_backward_kernel<T, 1, most_taps, false>;
-}
-
 template <typename T>
 fwa_status launch(fwa_stream *stream, const gradients<T> &out, float *dw, const conv_input<T> &in,
-                  const fwa_feature_options *options, bool aligned) {
+                  const fwa_feature_options *options) {
     const size_t pull_bytes = static_cast<size_t>(fwa_round_up(in.B * in.steps * in.H, 64)) * sizeof(float);
-    plan p = make_plan(stream, in, aligned, pull_bytes);
+    const plan p = make_plan(stream, in, pull_bytes);
     FWA_CHECK(p.slots >= 1, FWA_UNSUPPORTED,
               "w: got [%lld, %d]; features_backward on CUDA has no room for its gradient",
               static_cast<long long>(in.H * in.K), in.W);
     auto *pull = static_cast<float *>(stream->workspace), *partial = pull + pull_bytes / sizeof(float);
-    if (!p.fused && options->norm != FWA_NORM_NONE) {
+    if (options->norm != FWA_NORM_NONE) {
         auto *kernel = in.W <= 4 ? pull_kernel<T, 4> : pull_kernel<T, most_taps>;
         const unsigned blocks = grid(stream, in.B * in.steps * in.H, block_threads / 32, 16);
         kernel<<<blocks, block_threads, 0, stream->handle>>>(pull, out.dy, out.rstd, in, *options);
@@ -273,12 +249,12 @@ fwa_status launch(fwa_stream *stream, const gradients<T> &out, float *dw, const 
     }
     gradients<T> to = out;
     to.pull = pull;
-    const int64_t blocks = fwa_ceil_div(p.slots * p.tiles * p.lanes, block_threads);
+    const int64_t blocks = fwa_ceil_div(p.slots * p.tiles * 32, block_threads);
     FWA_CHECK(blocks <= INT_MAX, FWA_UNSUPPORTED, "dx: got %lld channels, too many for one launch",
               static_cast<long long>(in.H * in.K));
-    auto *kernel = pick_kernel<T>(p.fused, in.W);
+    auto *kernel = in.W <= 4 ? features_backward_kernel<T, 1, 4> : features_backward_kernel<T, 1, most_taps>;
     kernel<<<static_cast<unsigned>(blocks), block_threads, 0, stream->handle>>>(to, in.w ? partial : nullptr, in,
-                                                                                *options, p.lanes, p.slots, p.tiles);
+                                                                                *options, 32, p.slots, p.tiles);
     FWA_CUDA_LAUNCHED();
     if (in.w) FWA_TRY(reduce_rows(stream, dw, partial, p.slots, in.H * in.K * in.W));
     return FWA_OK;
@@ -299,11 +275,16 @@ fwa_status features_backward(fwa_stream *stream, fwa_tensor dx, fwa_tensor dw, f
     FWA_EXPECT(dx, element<T>::dtype, 3, in.B, in.steps, P);
     if (options->width > 0) FWA_EXPECT_DENSE(dw, FWA_F32, 2, P, options->width);
     if (fwa_tensor_present(dhalo)) FWA_EXPECT(dhalo, element<T>::dtype, 3, in.B, static_cast<int64_t>(in.W - 1), P);
+    const bool aligned =
+        rows_aligned(x) && rows_aligned(dx) && rows_aligned(dy) && rows_aligned(halo) && rows_aligned(dhalo);
+    if (walks_back(in, dx.stride[1], aligned)) {
+        const walk_gradients<T> to = {sequences_of<T>(dx), sequences_of<T>(dhalo), data_of<const T>(dy),
+                                      data_of<const float>(rstd), nullptr};
+        return walk_back<T>(stream, to, data_of<float>(dw), in, options);
+    }
     const int64_t most = static_cast<int64_t>(most_pull_bytes) / a_sequence;
     FWA_CHECK(most >= 1, FWA_UNSUPPORTED, "dy: got %lld steps of %lld heads; features_backward on CUDA takes %zu MiB",
               static_cast<long long>(in.steps), static_cast<long long>(in.H), most_pull_bytes >> 20);
-    const bool aligned =
-        rows_aligned(x) && rows_aligned(dx) && rows_aligned(dy) && rows_aligned(halo) && rows_aligned(dhalo);
     for (int64_t b = 0, B = in.B; b < B; b += most) {
         const int64_t count = fwa_min(most, B - b);
         conv_input<T> some;
@@ -312,7 +293,7 @@ fwa_status features_backward(fwa_stream *stream, fwa_tensor dx, fwa_tensor dw, f
         const gradients<T> out = {sequences_of<T>(piece(dx, b, count)), sequences_of<T>(piece(dhalo, b, count)),
                                   data_of<const T>(piece(dy, b, count)), data_of<const float>(piece(rstd, b, count)),
                                   nullptr};
-        FWA_TRY(launch<T>(stream, out, data_of<float>(dw), some, options, aligned));
+        FWA_TRY(launch<T>(stream, out, data_of<float>(dw), some, options));
     }
     return FWA_OK;
 }

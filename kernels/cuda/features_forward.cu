@@ -7,10 +7,10 @@
 // Shapes: x [B,T,H*K] (B, T strided), halo [B,W-1,H*K] (strided) or absent, y [B,T,H,K] dense in T; w [H*K,W], rstd
 // [B,T,H] fp32; reset [B,T] u8 or absent: a step sees nothing from before the last reset at or before it. Any sizes, W
 // up to 16. Numerics: fp32 between load and store. Cost: bound by memory: x read once, y written once.
-// Mapping: 2^n <= 32 lanes a head, a pack of 16 bytes each, with its taps in registers; a lane group walks a run of
-// steps of one head, four at a time, and keeps the W - 1 inputs before them. Heads wider than that, rows that are not
-// aligned and W > 4 go through a general kernel: it reads the W inputs of a step anew (they are in the first-level
-// cache), and computes heads wider than its lanes twice, once for the norm.
+// Mapping: 4 to 32 lanes a head, a pack of 16 bytes each, with its taps in registers; a lane group walks a run of steps
+// of one head, four at a time, keeps the W - 1 inputs before them, and loads the next four while it works. Heads wider
+// than that, rows that are not aligned and W > 4 go through a general kernel: it reads the W inputs of a step anew
+// (they are in the first-level cache), and computes heads wider than its lanes twice, once for the norm.
 #include "kernels/cuda/features.cuh"
 
 namespace {
@@ -18,7 +18,7 @@ namespace {
 using namespace fwa;
 
 constexpr int block_threads = 256, steps_a_group = 8;
-constexpr int most_walk_taps = 4, ahead = 4, run_steps = 32; // steps loaded at once, steps of a run
+constexpr int walk_threads = 128, most_walk_taps = 4;
 
 template <typename T, int N, int TAPS>
 __device__ pack<float, N> activation(const conv_input<T> &in, const taps<N, TAPS> &w, int64_t b, int64_t t, int64_t c,
@@ -79,79 +79,125 @@ __global__ void __launch_bounds__(block_threads)
     }
 }
 
-// u, then s, of step t from the inputs x[0] = x_t, x[-1] = x_{t-1}, ...
-template <typename T, int N, int TAPS>
-__device__ pack<float, N> activation_of(const pack<T, N> *x, const taps<N, TAPS> &w, int seen, bool silu) {
-    pack<float, N> s = {};
+// Channels of a lane, and blocks that must fit a multiprocessor.
+template <typename T> constexpr int walk_columns = pack_size<T>;
+template <typename T> constexpr int walk_blocks = sizeof(T) == 2 ? 4 : 2;
+
+// Steps t .. t + 3 before `end`, the last one again beyond it.
+template <typename T, int N>
+__device__ void load_batch(pieces<T, N> (&raw)[batch], const walk_column<const T> &from, int t, int end) {
+    if (t + batch <= end) {
 #pragma unroll
-    for (int back = TAPS - 1; back >= 0; back--) {
-        if (back > seen) continue;
-#pragma unroll
-        for (int i = 0; i < N; i++) s.at[i] += w.at[back][i] * to_float(x[-back].at[i]);
+        for (int j = 0; j < batch; j++) raw[j] = load_words<N>(from.step(t + j));
+        return;
     }
-    if (!silu) return s;
 #pragma unroll
-    for (int i = 0; i < N; i++) s.at[i] *= sigmoid<T>(s.at[i]);
-    return s;
+    for (int j = 0; j < batch; j++) raw[j] = load_words<N>(from.step(min(t + j, end - 1)));
 }
 
-// A lane group: run_steps steps of head h of sequence b; neighbouring groups take neighbouring heads.
-template <typename T, int N, int TAPS>
-__global__ void __launch_bounds__(block_threads, 2)
-    features_walk_kernel(T *y, float *rstd, conv_input<T> in, fwa_feature_options options, int lanes, int64_t runs) {
-    const int64_t group = (static_cast<int64_t>(blockIdx.x) * block_threads + threadIdx.x) / lanes;
-    const int lane = threadIdx.x % lanes;
+// s of one step from the ring of inputs, x[i % 4] = x_i.
+template <typename T, int N, int TAPS, bool LEAN>
+__device__ void walk_activation(float (&s)[N], const float (&x)[batch][N], const taps<N, TAPS> &w, int j, int seen,
+                                bool silu) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float u = 0.0f;
+#pragma unroll
+        for (int back = TAPS - 1; back >= 0; back--)
+            if (LEAN || back <= seen) u += w.at[back][i] * x[(j - back) & (batch - 1)][i];
+        if (LEAN)
+            s[i] = u * quick_reciprocal(1.0f + quick_exp2(u));
+        else
+            s[i] = silu ? u * sigmoid<T>(u) : u;
+    }
+}
+
+// A lane group: a run of head h of sequence b.
+template <typename T, int N, int TAPS, bool LEAN>
+__global__ void __launch_bounds__(walk_threads, walk_blocks<T>)
+    features_walk_kernel(T *y, float *rstd, conv_input<T> in, fwa_feature_options options, walk_norm norm,
+                         walk_shape shape) {
+    const int lanes = shape.lanes, lane = static_cast<int>(threadIdx.x) % lanes, quarter = lanes / batch;
+    const int64_t group = (static_cast<int64_t>(blockIdx.x) * walk_threads + threadIdx.x) / lanes;
     int64_t rest, run, b, h;
     divide(group, in.H, &rest, &h);
-    divide(rest, runs, &b, &run);
-    if (b >= in.B) return;
-    const bool active = lane * N < in.K; // the others only take part in the sums
-    const int64_t c = active ? h * in.K + lane * N : 0, begin = run * run_steps, end = min(begin + run_steps, in.steps);
-    const auto w = load_taps<N, TAPS>(in, c);
-    pack<T, N> x[TAPS - 1 + ahead];
+    divide(rest, shape.runs, &b, &run);
+    const bool exists = b < in.B, active = exists && lane * N < in.K; // the others only take part in the sums
+    if (!exists) b = 0;
+    const int64_t c = active ? h * in.K + lane * N : 0, P = in.H * in.K;
+    const int begin = static_cast<int>(run) * shape.run, end = min(begin + shape.run, static_cast<int>(in.steps));
+    auto w = load_taps<N, TAPS>(in, c);
+    float x[batch][N] = {};
 #pragma unroll
-    for (int i = 0; i < TAPS - 1; i++) x[i] = in.template input<N>(b, begin - (TAPS - 1) + i, c);
-    for (int64_t t = begin; t < end; t += ahead) {
+    for (int back = 0; back < TAPS; back++) {
 #pragma unroll
-        for (int j = 0; j < ahead; j++) x[TAPS - 1 + j] = load<N>(in.x.at(b, min(t + j, end - 1)) + c);
-        pack<float, N> s[ahead];
-        float square[ahead];
+        for (int i = 0; i < N; i++) w.at[back][i] *= walk_scale<LEAN>;
+        if (back > 0 && active) unpack(x[batch - back], in.template words<N>(b, begin - back, c));
+    }
+    pieces<T, N> raw[batch] = {};
+    const walk_column<const T> from(in.x.at(b, 0) + c, in.x.t);
+    const walk_column<T> to(y + b * in.steps * P + c, P);
+    if (active) load_batch(raw, from, begin, end);
+    float *own_rstd = rstd + (b * in.steps + begin + lane / quarter) * in.H + h;
+    const int own_steps = norm.present && exists && lane % quarter == 0 ? end - lane / quarter : 0;
+    for (int t = begin; t < begin + shape.run; t += batch) {
+        float s[batch][N], square[batch];
 #pragma unroll
-        for (int j = 0; j < ahead; j++) {
-            const int seen = in.reset ? in.reach(b, min(t + j, end - 1)) : in.W - 1;
-            s[j] = activation_of<T, N, TAPS>(x + TAPS - 1 + j, w, seen, options.silu);
+        for (int j = 0; j < batch; j++) {
+            const int seen = LEAN || !in.reset ? TAPS - 1 : in.reach(b, min(t + j, end - 1));
+            unpack(x[j], raw[j]);
+            walk_activation<T, N, TAPS, LEAN>(s[j], x, w, j, seen, options.silu);
             square[j] = 0.0f;
 #pragma unroll
-            for (int i = 0; i < N; i++) square[j] += active ? s[j].at[i] * s[j].at[i] : 0.0f;
+            for (int i = 0; i < N; i++) square[j] += s[j][i] * s[j][i];
+        }
+        if (active && t + batch < end) load_batch(raw, from, t + batch, end);
+        float scale[batch] = {1.0f, 1.0f, 1.0f, 1.0f};
+        if (norm.present) {
+            const float own = rsqrtf(lanes_sum4(square, lanes) * norm.scale + norm.bias);
+            if (t < own_steps) *own_rstd = own;
+            own_rstd += batch * in.H;
+#pragma unroll
+            for (int j = 0; j < batch; j++) scale[j] = lanes_get(own, j * quarter, lanes);
         }
 #pragma unroll
-        for (int j = 0; j < ahead; j++) square[j] = lanes_sum(square[j], lanes);
+        for (int j = 0; j < batch; j++) {
 #pragma unroll
-        for (int j = 0; j < ahead; j++) {
-            if (t + j >= end) continue;
-            const float scale = norm_scale(square[j], in.K, options);
-            const int64_t row = (b * in.steps + t + j) * in.H + h;
-            if (options.norm != FWA_NORM_NONE && lane == 0) rstd[row] = scale;
-            if (active) write_features<T, N>(y + row * in.K + lane * N, s[j], scale, options.phi);
+            for (int i = 0; i < N; i++) {
+                const float n = s[j][i] * (LEAN ? -ln_2 * scale[j] : scale[j]);
+                s[j][i] = LEAN ? n : phi_value(options.phi, n);
+            }
+            if (active && t + j < end) store(to.step(t + j), repack<T>(s[j]));
         }
-#pragma unroll
-        for (int i = 0; i < TAPS - 1; i++) x[i] = x[ahead + i];
     }
+}
+
+template <typename T, bool LEAN> auto *pick_walk(int W) {
+    constexpr int N = walk_columns<T>;
+    return W == 1 ? features_walk_kernel<T, N, 1, LEAN> : features_walk_kernel<T, N, most_walk_taps, LEAN>;
+}
+
+template <typename T> auto *pick_walk(int W, bool lean) {
+    if constexpr (sizeof(T) == 2)
+        return lean ? pick_walk<T, true>(W) : pick_walk<T, false>(W);
+    else
+        return pick_walk<T, false>(W); // the quick sigmoid is for bf16
 }
 
 template <typename T>
 fwa_status walk(fwa_stream *stream, fwa_tensor y, fwa_tensor rstd, const conv_input<T> &in,
                 const fwa_feature_options *options) {
-    constexpr int N = pack_size<T>;
-    const int lanes = lanes_for(fwa_ceil_div(in.K, N));
-    const int64_t runs = fwa_ceil_div(in.steps, run_steps);
-    const int64_t blocks = fwa_ceil_div(in.B * in.H * runs, block_threads / lanes);
+    const bool lean = sizeof(T) == 2 && options->silu && options->phi == FWA_PHI_IDENTITY && !in.reset;
+    const int lanes = fwa_max(batch, lanes_for(fwa_ceil_div(in.K, walk_columns<T>)));
+    const int64_t resident = static_cast<int64_t>(stream->multiprocessors) * walk_blocks<T> * walk_threads;
+    const walk_shape shape = make_walk(in.B * in.H, in.steps, lanes, fwa_max(resident / lanes, 1), 8);
+    const int64_t blocks = fwa_ceil_div(in.B * in.H * shape.runs * lanes, walk_threads);
     FWA_CHECK(blocks <= INT_MAX, FWA_UNSUPPORTED, "y: got [%lld, %lld, %lld, %lld], too large for one launch",
               static_cast<long long>(in.B), static_cast<long long>(in.steps), static_cast<long long>(in.H),
               static_cast<long long>(in.K));
-    auto *kernel = in.W == 1 ? features_walk_kernel<T, N, 1> : features_walk_kernel<T, N, most_walk_taps>;
-    kernel<<<static_cast<unsigned>(blocks), block_threads, 0, stream->handle>>>(data_of<T>(y), data_of<float>(rstd), in,
-                                                                                *options, lanes, runs);
+    auto *kernel = pick_walk<T>(in.W, lean);
+    kernel<<<static_cast<unsigned>(blocks), walk_threads, 0, stream->handle>>>(
+        data_of<T>(y), data_of<float>(rstd), in, *options, walk_norm_of(*options, in.K, lean), shape);
     FWA_CUDA_LAUNCHED();
     return FWA_OK;
 }
@@ -169,7 +215,7 @@ fwa_status features_forward(fwa_stream *stream, fwa_tensor y, fwa_tensor rstd, f
     FWA_TRY(features_input<T>(y, rstd, x, w, halo, reset, options, &in));
     constexpr int N = pack_size<T>;
     const bool packed = in.W <= 4 && in.K % N == 0 && rows_aligned(x) && rows_aligned(y) && rows_aligned(halo);
-    if (packed && in.K <= 32 * N) {
+    if (packed && in.K <= 32 * walk_columns<T> && walk_fits(in, 0)) {
         FWA_TRY(walk<T>(stream, y, rstd, in, options));
         return FWA_OK;
     }

@@ -72,9 +72,9 @@ inline int64_t partial_rows(int64_t most, int64_t columns, size_t used = 0) {
 }
 
 // The device code of several files: static, so that each has its own copy.
-constexpr int reduce_columns = 32, reduce_lanes = 16;
+constexpr int reduce_columns = 32, reduce_lanes = 32;
 
-// out[d] += sum_g partial[g,d]. A block holds 32 columns; lane j adds rows j, j + 16, ...; then lanes in order.
+// out[d] += sum_g partial[g,d]. A block holds 32 columns; lane j adds rows j, j + 32, ...; then lanes in order.
 static __global__ void __launch_bounds__(reduce_columns *reduce_lanes)
     reduce_rows_kernel(float *out, const float *partial, int64_t rows, int64_t D) {
     __shared__ float lanes[reduce_lanes][reduce_columns];
@@ -83,6 +83,7 @@ static __global__ void __launch_bounds__(reduce_columns *reduce_lanes)
         const int64_t d = first + threadIdx.x;
         float sum = 0.0f;
         if (d < D) {
+#pragma unroll 8
             for (int64_t g = threadIdx.y; g < rows; g += reduce_lanes) sum += partial[g * D + d];
         }
         __syncthreads();

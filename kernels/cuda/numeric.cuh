@@ -57,15 +57,88 @@ template <int N, typename T> __device__ inline void store(T *to, const pack<T, N
 }
 template <typename T> constexpr int pack_size = 16 / static_cast<int>(sizeof(T));
 
+// The same as words, for kernels that hold what they loaded for a while: single elements of 16 bits would be taken
+// apart and put together on the way.
+template <int N, typename T> __device__ inline pieces<T, N> load_words(const T *from) {
+    pieces<T, N> raw;
+#pragma unroll
+    for (int i = 0; i < raw.count; i++) raw.at[i] = reinterpret_cast<const typename pieces<T, N>::type *>(from)[i];
+    return raw;
+}
+template <int N, typename T> __device__ inline void store(T *to, const pieces<T, N> &raw) {
+#pragma unroll
+    for (int i = 0; i < raw.count; i++) reinterpret_cast<typename pieces<T, N>::type *>(to)[i] = raw.at[i];
+}
+
+// Words as floats and back; two bf16 a word.
+template <typename T, int N> __device__ inline void unpack(float (&to)[N], const pieces<T, N> &from) {
+    if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+        struct words {
+            uint32_t at[N / 2];
+        };
+        const auto raw = __builtin_bit_cast(words, from);
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) {
+            to[2 * i] = __uint_as_float(raw.at[i] << 16);
+            to[2 * i + 1] = __uint_as_float(raw.at[i] & 0xffff0000u);
+        }
+    } else {
+        const auto raw = __builtin_bit_cast(pack<T, N>, from);
+#pragma unroll
+        for (int i = 0; i < N; i++) to[i] = to_float(raw.at[i]);
+    }
+}
+template <typename T, int N> __device__ inline pieces<T, N> repack(const float (&from)[N]) {
+    pieces<T, N> to;
+    if constexpr (to.bytes % 4 != 0) {
+        pack<T, N> raw;
+        for (int i = 0; i < N; i++) raw.at[i] = from_float<T>(from[i]);
+        to = __builtin_bit_cast(pieces<T, N>, raw);
+    } else {
+        constexpr int count = to.bytes / 4;
+        uint32_t word[count];
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+            if constexpr (sizeof(T) == 2)
+                asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word[i]) : "f"(from[2 * i + 1]), "f"(from[2 * i]));
+            else
+                word[i] = __float_as_uint(from[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < to.count; i++) { // written as vectors: other ways end in narrow stores
+            if constexpr (count >= 4)
+                to.at[i] = make_uint4(word[4 * i], word[4 * i + 1], word[4 * i + 2], word[4 * i + 3]);
+            else if constexpr (count == 2)
+                to.at[i] = make_uint2(word[0], word[1]);
+            else
+                to.at[i] = word[0];
+        }
+    }
+    return to;
+}
+
+// 2^x and 1 / x by one instruction each, to a few 1e-7; results below 1e-38 become 0.
+__device__ inline float quick_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ inline float quick_reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
+
 // e^x and the sigmoid: to the last bits for float, the quick instructions (a few 1e-7 for |x| < 8) where the result is
 // rounded to bf16.
 template <typename T> __device__ inline float exponential(float x) {
     if constexpr (sizeof(T) == sizeof(float)) return expf(x);
-    return __expf(x);
+    return quick_exp2(log2_e * x);
 }
 template <typename T> __device__ inline float sigmoid(float x) {
     if constexpr (sizeof(T) == sizeof(float)) return 1.0f / (1.0f + expf(-x));
-    return __fdividef(1.0f, 1.0f + __expf(-x));
+    return quick_reciprocal(1.0f + quick_exp2(-log2_e * x));
 }
 // d/dx of x sigmoid(x), given s = sigmoid(x).
 __device__ inline float silu_slope(float x, float s) {
@@ -90,6 +163,36 @@ __device__ inline float lanes_sum(float x, int lanes) {
     const unsigned group = 0xffffffffu >> (32 - lanes) << (threadIdx.x % 32 & ~(lanes - 1));
     for (int offset = lanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(group, x, offset);
     return x;
+}
+
+// Sum over a group of `lanes` neighbouring threads (a power of two up to 32), on each of them. The whole warp must come
+// here.
+__device__ inline float warp_part_sum(float x, int lanes) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2)
+        if (offset < lanes) x += __shfl_xor_sync(0xffffffffu, x, offset);
+    return x;
+}
+
+// Sums over groups of `lanes` neighbouring threads (4, 8, 16 or 32) of four values at once: thread i of a group gets
+// the sum of value i / (lanes / 4). The whole warp must come here.
+__device__ inline float lanes_sum4(const float (&value)[4], int lanes) {
+    constexpr unsigned warp = 0xffffffffu;
+    const int half = lanes / 2, quarter = lanes / 4;
+    const bool upper = threadIdx.x & half, odd = threadIdx.x & quarter;
+    float a = upper ? value[2] : value[0], b = upper ? value[3] : value[1];
+    a += __shfl_xor_sync(warp, upper ? value[0] : value[2], half);
+    b += __shfl_xor_sync(warp, upper ? value[1] : value[3], half);
+    float sum = odd ? b : a;
+    sum += __shfl_xor_sync(warp, odd ? a : b, quarter);
+    if (lanes > 16) sum += __shfl_xor_sync(warp, sum, 4);
+    if (lanes > 8) sum += __shfl_xor_sync(warp, sum, 2);
+    if (lanes > 4) sum += __shfl_xor_sync(warp, sum, 1);
+    return sum;
+}
+// What thread `from` of this thread's group holds.
+__device__ inline float lanes_get(float x, int from, int lanes) {
+    return __shfl_sync(0xffffffffu, x, from, lanes);
 }
 
 // Sum over the threads of a block (whole warps, at most 1024 threads), the same bits on every thread and every time.

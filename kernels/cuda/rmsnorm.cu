@@ -9,10 +9,11 @@
 // D and the GPU's number of multiprocessors only: same bits every time. Cost: bound by memory. Forward reads x and
 // writes y; backward reads x, dy (and dx) and writes dx; a row's second reading hits the first-level cache. dw: one row
 // of D partial sums a block, at most 8 blocks a multiprocessor. Mapping: one block a row at a time, a thread holds
-// every blockDim-th pack of 16 bytes (single elements where rows are not aligned or D is no multiple of the pack). In
-// the backward pass a thread keeps the dw sums of its own columns in shared memory (in the partial sums themselves for
-// wide rows), so no two threads meet; a second kernel adds the partial sums.
-#include "kernels/cuda/launch.cuh"
+// every blockDim-th pack of 16 bytes (single elements where rows are not aligned or D is no multiple of the pack). The
+// backward pass holds rows of up to 512 packs in registers (rows.cuh), and so the dw sums of a thread's columns. For
+// other rows a thread keeps these in shared memory (in the partial sums themselves for wide rows). No two threads meet;
+// a second kernel adds the partial sums.
+#include "kernels/cuda/rows.cuh"
 
 namespace {
 
@@ -98,6 +99,77 @@ __global__ void __launch_bounds__(256)
     for (int64_t d = first; d < D; d += step) store(out + d, load<N>(sums + d));
 }
 
+// One pack of every row for each p: of a row of one matrix.
+template <typename T, int N, int PACKS>
+__device__ void load_row(pieces<T, N> (&to)[PACKS], const T *row, const team &t, int D) {
+#pragma unroll
+    for (int p = 0; p < PACKS; p++)
+        if (t.column<N>(p) < D) to[p] = load_words<N>(row + t.column<N>(p));
+}
+
+template <int N, int PACKS> __device__ void load_weight(float (&to)[PACKS][N], const float *w, const team &t, int D) {
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        pieces<float, N> raw = {};
+        if (t.column<N>(p) < D) raw = load_words<N>(w + t.column<N>(p));
+        unpack(to[p], raw);
+    }
+}
+
+// What the backward pass reads of one row.
+template <typename T, int N, int PACKS> struct row_inputs {
+    pieces<T, N> dy[PACKS], x[PACKS], old[PACKS];
+    float scale;
+    __device__ void read(const rows<T> &dx, const rows<const T> &from_dy, const rows<const T> &from_x,
+                         const float *rstd, int64_t r, const team &t, int D, bool accumulate) {
+        scale = rstd[r];
+        load_row(dy, from_dy.row(r), t, D);
+        load_row(x, from_x.row(r), t, D);
+        if (accumulate) load_row(old, static_cast<const T *>(dx.row(r)), t, D);
+    }
+};
+
+// partial[gridDim,D]: block b's sum of dy x rstd over its rows.
+template <typename T, int N, int PACKS>
+__global__ void __launch_bounds__(team_threads, PACKS == 4 ? 2 : 3)
+    rmsnorm_team_backward_kernel(rows<T> dx, float *partial, rows<const T> dy, rows<const T> x, const float *w,
+                                 const float *rstd, int64_t R, int D, bool accumulate, int threads) {
+    __shared__ float space[team_space];
+    const team t(threads);
+    const float mean = 1.0f / static_cast<float>(D);
+    float weight[PACKS][N], dw[PACKS][N] = {};
+    load_weight(weight, w, t, D);
+    row_inputs<T, N, PACKS> next = {};
+    if (t.first < R) next.read(dx, dy, x, rstd, t.first, t, D, accumulate);
+    int turn = 0;
+    for (int64_t r = t.first; r < R; r += t.step, turn ^= 1) {
+        const auto now = next;
+        if (r + t.step < R) next.read(dx, dy, x, rstd, r + t.step, t, D, accumulate);
+        float dot = 0.0f;
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            float g[N], u[N], part = 0.0f;
+            unpack(g, now.dy[p]), unpack(u, now.x[p]);
+#pragma unroll
+            for (int i = 0; i < N; i++) part += g[i] * weight[p][i] * u[i], dw[p][i] += g[i] * (u[i] * now.scale);
+            dot += part;
+        }
+        const float scale = now.scale;
+        const float pull = team_sum(dot, t, space, turn) * mean * scale * scale;
+        T *out = dx.row(r);
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            float g[N], u[N], sum[N] = {};
+            unpack(g, now.dy[p]), unpack(u, now.x[p]);
+            if (accumulate) unpack(sum, now.old[p]);
+#pragma unroll
+            for (int i = 0; i < N; i++) sum[i] += scale * (g[i] * weight[p][i] - u[i] * pull);
+            if (t.column<N>(p) < D) store(out + t.column<N>(p), repack<T>(sum));
+        }
+    }
+    add_teams<N, PACKS>(partial + static_cast<int64_t>(blockIdx.x) * D, dw, t, D, space);
+}
+
 // Whole warps, as many as the packs of a row keep busy, 256 at most.
 int threads_for(int64_t D, int size) {
     const int64_t packs = fwa_ceil_div(D, size);
@@ -146,8 +218,19 @@ fwa_status backward(fwa_stream *stream, fwa_tensor dx, fwa_tensor dw, fwa_tensor
               static_cast<long long>(D), FWA_CUDA_WORKSPACE_BYTES / sizeof(float));
     constexpr int N = pack_size<T>;
     const bool packed = D % N == 0 && rows_aligned(x) && rows_aligned(dy) && rows_aligned(dx) && rows_aligned(w);
-    auto *kernel = packed ? rmsnorm_backward_kernel<T, N> : rmsnorm_backward_kernel<T, 1>;
     auto *partial = static_cast<float *>(stream->workspace);
+    if (packed && D / N <= most_team_row) {
+        const team_plan plan = plan_team(D / N);
+        const unsigned blocks = grid(stream, R, team_threads / plan.size, plan.each == 4 ? 2 : 3);
+        auto *kernel = FWA_TEAM_KERNEL(rmsnorm_team_backward_kernel, plan.each, T, N);
+        kernel<<<blocks, team_threads, 0, stream->handle>>>(
+            rows_of<T>(dx), partial, rows_of<const T>(dy), rows_of<const T>(x), static_cast<const float *>(w.data),
+            static_cast<const float *>(rstd.data), R, static_cast<int>(D), accumulate, plan.size);
+        FWA_CUDA_LAUNCHED();
+        FWA_TRY(reduce_rows(stream, data_of<float>(dw), partial, blocks, D));
+        return FWA_OK;
+    }
+    auto *kernel = packed ? rmsnorm_backward_kernel<T, N> : rmsnorm_backward_kernel<T, 1>;
     const size_t shared = D <= shared_columns ? static_cast<size_t>(D) * sizeof(float) : 0;
     kernel<<<static_cast<unsigned>(partials), threads_for(D, packed ? N : 1), shared, stream->handle>>>(
         rows_of<T>(dx), partial, rows_of<const T>(dy), rows_of<const T>(x), static_cast<const float *>(w.data),

@@ -1,0 +1,261 @@
+// The quick kernel of features_backward.cu: W <= 4, heads of up to 32 packs of 4 channels, aligned rows.
+//
+// A lane group walks runs of one head backwards in time, 4 steps at once, beginning with the W - 1 steps after the end
+// of the run: du_t is added to the W sums that become dx_t .. dx_{t-W+1}, so no du is stored. Inputs stay in registers
+// as floats, in a ring of 8 steps; the 4 sums of a head's dot products go around the group together. With s = silu(u),
+// slope = silu'(u), and n = s rstd: du = a A - b B, where A = e slope, B = s slope, a = rstd, b = rstd^3 factor
+// sum(e s). dw sums stay in registers over all runs of a group, then go to the workspace and are added in order.
+#ifndef FWA_KERNELS_CUDA_FEATURES_WALK_CUH
+#define FWA_KERNELS_CUDA_FEATURES_WALK_CUH
+
+#include "kernels/cuda/features.cuh"
+
+namespace fwa {
+
+constexpr int back_threads = 128, back_blocks = 3; // of a launch; blocks that must fit a multiprocessor
+constexpr int back_columns = 4, ring = 8;          // channels of a lane; steps of its inputs in registers
+
+template <typename T> struct walk_gradients {
+    sequences<T> dx, dhalo;
+    const T *dy;
+    const float *rstd;
+    float *partial;
+};
+
+// One run of a lane group: steps [begin, end) of sequence b, channels from c.
+struct walk_place {
+    int64_t b, h, c;
+    int begin, end;
+    bool active; // the others only take part in sums
+};
+
+template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
+    const conv_input<T> &in;
+    const walk_gradients<T> &out;
+    const fwa_feature_options &options;
+    const walk_norm &norm;
+    walk_place at;
+    walk_column<const T> from_x, from_dy;
+    walk_column<const float> from_rstd;
+    walk_column<T> to_dx;
+    int lanes, quarter, part;
+    float w[TAPS][N], dw[TAPS][N], x[ring][N], dx[batch][N];
+    // Of the next batch: inputs of steps t - TAPS + 1 and before, gradients of t and before, rstd of t - part.
+    pieces<T, N> next_x[batch], next_dy[batch];
+    float next_scale;
+
+    __device__ void fetch(int t) {
+        if (at.active) {
+            if (t - (TAPS - 1) - (batch - 1) >= 0 && t < in.steps) {
+#pragma unroll
+                for (int j = 0; j < batch; j++) {
+                    next_x[j] = load_words<N>(from_x.step(t - (TAPS - 1) - j));
+                    next_dy[j] = load_words<N>(from_dy.step(t - j));
+                }
+            } else {
+                fetch_edge(t, static_cast<int>(in.steps) - 1);
+            }
+        }
+        const int own = t - part;
+        next_scale = own >= at.begin && own < in.steps ? 1.0f : 0.0f;
+        if (norm.present && next_scale != 0.0f) next_scale = *from_rstd.step(own);
+    }
+    __device__ void fetch_edge(int t, int last) {
+#pragma unroll
+        for (int j = 0; j < batch; j++) {
+            next_x[j] = in.template words<N>(at.b, min(t - (TAPS - 1) - j, last), at.c);
+            next_dy[j] = load_words<N>(from_dy.step(min(max(t - j, 0), last)));
+        }
+    }
+
+    // dx of step t; before the run it is complete only where the run is the first one.
+    __device__ void write(int t, const float (&sum)[N]) const {
+        float value[N];
+#pragma unroll
+        for (int i = 0; i < N; i++) value[i] = LEAN ? -ln_2 * sum[i] : sum[i];
+        if (t >= at.begin)
+            store(to_dx.step(t), repack<T>(value));
+        else if (out.dhalo.data && t < 0 && t >= 1 - in.W)
+            store(out.dhalo.at(at.b, in.W - 1 + t) + at.c, repack<T>(value));
+    }
+
+    // Steps t .. t - 3; x[(BASE + j) % ring] = x_{t-j}. OWN: steps of the run, not those after it.
+    template <int BASE, bool OWN> __device__ void steps(int t) {
+        float e[batch][N], own_scale = next_scale, scale[batch], dot[batch], A[batch][N], B[batch][N];
+        int seen[batch];
+#pragma unroll
+        for (int j = 0; j < batch; j++) {
+            unpack(x[(BASE + TAPS - 1 + j) & (ring - 1)], next_x[j]);
+            unpack(e[j], next_dy[j]);
+            scale[j] = lanes_get(own_scale, j * quarter, lanes);
+            seen[j] = TAPS - 1;
+            if (!LEAN && in.reset) seen[j] = in.reach(at.b, min(max(t - j, 0), static_cast<int>(in.steps) - 1));
+        }
+        fetch(t - batch);
+#pragma unroll
+        for (int j = 0; j < batch; j++) {
+            dot[j] = 0.0f;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float u = 0.0f;
+#pragma unroll
+                for (int back = TAPS - 1; back >= 0; back--)
+                    if (LEAN || back <= seen[j]) u += w[back][i] * x[(BASE + j + back) & (ring - 1)][i];
+                float s, slope;
+                if (LEAN) {
+                    const float gate = quick_reciprocal(1.0f + quick_exp2(u));
+                    s = u * gate;
+                    slope = s * (ln_2 * gate - ln_2) + gate;
+                } else {
+                    const float gate = options.silu ? sigmoid<T>(u) : 1.0f;
+                    s = u * gate;
+                    slope = options.silu ? silu_slope(u, gate) : 1.0f;
+                    if (options.phi != FWA_PHI_IDENTITY) e[j][i] *= phi_slope(options.phi, s * scale[j]);
+                }
+                dot[j] += e[j][i] * s;
+                A[j][i] = e[j][i] * slope, B[j][i] = s * slope;
+            }
+        }
+        float pull = 0.0f;
+        if (norm.present) {
+            if (!at.active)
+                for (int j = 0; j < batch; j++) dot[j] = 0.0f;
+            pull = lanes_sum4(dot, lanes) * norm.factor * (own_scale * own_scale * own_scale);
+        }
+#pragma unroll
+        for (int j = 0; j < batch; j++) {
+            const float pull_j = norm.present ? lanes_get(pull, j * quarter, lanes) : 0.0f;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const float du = scale[j] * A[j][i] - pull_j * B[j][i];
+#pragma unroll
+                for (int back = 0; back < TAPS; back++) {
+                    const float add = LEAN || back <= seen[j] ? du : 0.0f;
+                    float *sum = &dx[(j + back) & (batch - 1)][i];
+                    *sum = back == TAPS - 1 ? w[back][i] * add : *sum + w[back][i] * add;
+                    if (OWN) dw[back][i] += x[(BASE + j + back) & (ring - 1)][i] * add;
+                }
+            }
+            if (OWN && at.active) write(t - j, dx[j]);
+        }
+    }
+
+    __device__ void run(int batches) {
+#pragma unroll
+        for (int j = 0; j < batch; j++)
+#pragma unroll
+            for (int i = 0; i < N; i++) dx[j][i] = 0.0f;
+        int t = at.end - 1;
+        if (TAPS > 1) {
+            t += batch;
+#pragma unroll
+            for (int j = 0; j < TAPS - 1; j++) {
+                const int step = min(t - j, static_cast<int>(in.steps) - 1);
+                pieces<T, N> raw = {};
+                if (at.active) raw = in.template words<N>(at.b, step, at.c);
+                unpack(x[(batch + j) & (ring - 1)], raw);
+            }
+            fetch(t);
+            steps<batch, false>(t);
+            t -= batch;
+        } else {
+            fetch(t);
+        }
+        for (int n = 0; n < batches; n += 2) {
+            steps<0, true>(t);
+            if (n + 1 == batches) break;
+            steps<batch, true>(t - batch);
+            t -= 2 * batch;
+        }
+    }
+};
+
+// partial[slots][P*W]: lane groups take the heads of `slots` runs at once; in round r of `rounds` slot i has run i + r
+// slots.
+template <typename T, int N, int TAPS, bool LEAN>
+__global__ void __launch_bounds__(back_threads, back_blocks)
+    features_walk_backward_kernel(walk_gradients<T> out, conv_input<T> in, fwa_feature_options options, walk_norm norm,
+                                  walk_shape shape, int64_t slots, int rounds) {
+    const int64_t group = (static_cast<int64_t>(blockIdx.x) * back_threads + threadIdx.x) / shape.lanes;
+    const int lane = static_cast<int>(threadIdx.x) % shape.lanes;
+    int64_t slot, h;
+    divide(group, in.H, &slot, &h);
+    const bool inside = slot < slots && lane * N < in.K;
+    const int64_t c = inside ? h * in.K + lane * N : 0;
+    const int64_t P = in.H * in.K;
+    backward_walk<T, N, TAPS, LEAN> walk = {
+        in, out, options, norm, {}, {nullptr, in.x.t}, {nullptr, P}, {nullptr, in.H}, {nullptr, out.dx.t}};
+    walk.lanes = shape.lanes, walk.quarter = shape.lanes / batch, walk.part = lane / walk.quarter;
+    const auto w = load_taps<N, TAPS>(in, c);
+#pragma unroll
+    for (int back = 0; back < TAPS; back++)
+#pragma unroll
+        for (int i = 0; i < N; i++) walk.w[back][i] = w.at[back][i] * walk_scale<LEAN>, walk.dw[back][i] = 0.0f;
+#pragma unroll
+    for (int j = 0; j < batch; j++) walk.next_x[j] = {}, walk.next_dy[j] = {};
+    const int batches = shape.run / batch + (out.dhalo.data ? 1 : 0);
+    for (int round = 0; round < rounds; round++) {
+        int64_t b, run;
+        divide(slot + round * slots, shape.runs, &b, &run);
+        const bool exists = slot < slots && b < in.B;
+        if (!__any_sync(0xffffffffu, exists)) break;
+        walk.at = {exists ? b : 0, h, c, static_cast<int>(run) * shape.run, 0, exists && inside};
+        walk.at.end = min(walk.at.begin + shape.run, static_cast<int>(in.steps));
+        walk.from_x.move(in.x.at(walk.at.b, 0) + c);
+        walk.from_dy.move(out.dy + walk.at.b * in.steps * P + c);
+        walk.from_rstd.move(out.rstd + walk.at.b * in.steps * in.H + h);
+        walk.to_dx.move(out.dx.at(walk.at.b, 0) + c);
+        walk.run(batches);
+    }
+    if (!inside || !in.w) return;
+    float *to = out.partial + slot * in.H * in.K * in.W + c * in.W;
+#pragma unroll
+    for (int back = 0; back < TAPS; back++)
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            if (back < in.W) to[j * in.W + in.W - 1 - back] = walk.dw[back][j];
+}
+
+template <typename T, bool LEAN> auto *pick_backward_walk(int W) {
+    return W == 1 ? features_walk_backward_kernel<T, back_columns, 1, LEAN>
+                  : features_walk_backward_kernel<T, back_columns, 4, LEAN>;
+}
+
+template <typename T> auto *pick_backward_walk(int W, bool lean) {
+    if constexpr (sizeof(T) == 2)
+        return lean ? pick_backward_walk<T, true>(W) : pick_backward_walk<T, false>(W);
+    else
+        return pick_backward_walk<T, false>(W); // the quick sigmoid is for bf16
+}
+
+// Whether the quick kernel takes these: one set of dw sums must fit the workspace.
+template <typename T> bool walks_back(const conv_input<T> &in, int64_t stride, bool aligned) {
+    return aligned && in.W <= 4 && in.K % back_columns == 0 && in.K <= 32 * back_columns && walk_fits(in, stride) &&
+           partial_rows(1, in.H * in.K * in.W) >= 1;
+}
+
+template <typename T>
+fwa_status walk_back(fwa_stream *stream, walk_gradients<T> out, float *dw, const conv_input<T> &in,
+                     const fwa_feature_options *options) {
+    const bool lean = sizeof(T) == 2 && options->silu && options->phi == FWA_PHI_IDENTITY && !in.reset;
+    const int lanes = fwa_max(batch, lanes_for(in.K / back_columns));
+    const int64_t resident = static_cast<int64_t>(stream->multiprocessors) * back_blocks * back_threads;
+    int64_t slots = fwa_max(resident / lanes / in.H, 1);
+    if (in.w) slots = partial_rows(slots, in.H * in.K * in.W);
+    const walk_shape shape = make_walk(in.B * in.H, in.steps, lanes, slots * in.H, 12);
+    const int64_t rounds = fwa_ceil_div(in.B * shape.runs, slots);
+    slots = fwa_ceil_div(in.B * shape.runs, rounds);
+    const int64_t blocks = fwa_ceil_div(slots * in.H * lanes, back_threads);
+    FWA_CHECK(blocks <= INT_MAX && rounds <= INT_MAX, FWA_UNSUPPORTED, "dx: got %lld channels, too many for one launch",
+              static_cast<long long>(in.H * in.K));
+    out.partial = static_cast<float *>(stream->workspace);
+    auto *kernel = pick_backward_walk<T>(in.W, lean);
+    kernel<<<static_cast<unsigned>(blocks), back_threads, 0, stream->handle>>>(
+        out, in, *options, walk_norm_of(*options, in.K, lean), shape, slots, static_cast<int>(rounds));
+    FWA_CUDA_LAUNCHED();
+    if (in.w) FWA_TRY(reduce_rows(stream, dw, out.partial, slots, in.H * in.K * in.W));
+    return FWA_OK;
+}
+
+} // namespace fwa
+#endif
