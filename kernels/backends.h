@@ -12,11 +12,12 @@ extern "C" {
 FWA_MUST_CHECK fwa_status fwa_backend_cpu_create(fwa_backend **out, fwa_dtype precision, int threads, bool plan_only);
 FWA_MUST_CHECK fwa_status fwa_backend_cpu_describe(char *text, size_t size);
 
-// In cuda/backend.cu: exist in builds with CUDA only. The count is FWA_UNSUPPORTED with the reason where CUDA cannot be
+// In cuda/: exist in builds with CUDA only. The count is FWA_UNSUPPORTED with the reason where CUDA cannot be
 // used at all (driver missing or too old) and 0 devices otherwise.
 FWA_MUST_CHECK fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int device);
 FWA_MUST_CHECK fwa_status fwa_backend_cuda_count(int *count);
 FWA_MUST_CHECK fwa_status fwa_backend_cuda_describe(int device, char *text, size_t size);
+const char *fwa_backend_cuda_cudnn(void); // version of cuDNN ("9.14.0"), NULL in builds without
 
 extern const fwa_ops fwa_ops_cpu_f32, fwa_ops_cpu_f64;
 extern const fwa_ops fwa_ops_cuda_f32, fwa_ops_cuda_bf16; // in builds with CUDA only

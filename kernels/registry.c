@@ -152,6 +152,10 @@ bool fwa_backend_built(fwa_backend_kind kind) {
     return kind == FWA_BACKEND_CPU || kind == FWA_BACKEND_CUDA;
 }
 
+const char *fwa_backend_cudnn(void) {
+    return fwa_backend_cuda_cudnn();
+}
+
 static fwa_status cuda_count(int *count) {
     return fwa_backend_cuda_count(count);
 }
@@ -168,6 +172,10 @@ static fwa_status cuda_describe(int device, char *text, size_t size) {
 #else
 bool fwa_backend_built(fwa_backend_kind kind) {
     return kind == FWA_BACKEND_CPU;
+}
+
+const char *fwa_backend_cudnn(void) {
+    return NULL;
 }
 
 static fwa_status cuda_count(int *count) {

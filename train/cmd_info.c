@@ -74,8 +74,9 @@ static void print_build(void) {
     printf("%s\n\n", fwa_version_text());
     printf("Build\n");
     printf("  %-*s%s, optimised: %s\n", INDENT - 2, "compiler", COMPILER, OPTIMIZED);
-    printf("  %-*sCUDA: %s, poisoned arenas: %s, sanitizer: %s\n\n", INDENT - 2, "options",
-           fwa_backend_built(FWA_BACKEND_CUDA) ? "on" : "off", POISON, SANITIZER);
+    const char *cudnn = fwa_backend_cudnn();
+    printf("  %-*sCUDA: %s, cuDNN: %s, poisoned arenas: %s, sanitizer: %s\n\n", INDENT - 2, "options",
+           fwa_backend_built(FWA_BACKEND_CUDA) ? "on" : "off", cudnn ? cudnn : "off", POISON, SANITIZER);
 }
 
 static void print_backend(fwa_backend_kind kind, const char *precisions) {

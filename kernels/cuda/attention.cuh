@@ -17,13 +17,12 @@ namespace fwa {
 // of 16 bytes. Before memory is bound data pointers are null and strides those that memory will have; of gradients
 // they are then a guess (dense), and may change.
 struct attention_task {
-    fwa_mixer_shape shape;      // Hq = H
+    fwa_mixer_shape shape;
     float scale;                // K^{-1/2}
-    bool save;                  // forward: lse is wanted
-    bool deterministic;         // of the backend: the same bits in every run
-    fwa_tensor q, k;            // [B,T,H,K]
+    fwa_tensor q, k;            // [B,T,Hq,K]
     fwa_tensor v, o;            // [B,T,H,V]
-    float *lse;                 // [B,H,T]
+    fwa_tensor reset;           // [B,T] u8, 1 at a document's first token; without dimensions: none
+    float *lse;                 // [B,H,T]; forward, null: not wanted
     fwa_tensor d_o, dq, dk, dv; // backward only, all present; dq, dk, dv are overwritten
     void *scratch;              // 256-byte aligned, of the size that refusal() gave
 };
@@ -33,11 +32,12 @@ struct attention_kernel {
     // Null: the kernel takes this pass, with *scratch bytes of memory. Otherwise why it does not, in words that follow
     // its name ("head size 20 is no multiple of 8"). Also called before memory is bound.
     const char *(*refusal)(fwa_stream *stream, const attention_task &task, bool backward, size_t *scratch);
-    // No allocation, no waiting, no atomics on floats unless `deterministic` is off.
+    // No allocation, no waiting, the same bits every time.
     fwa_status (*forward)(fwa_stream *stream, const attention_task &task);
     fwa_status (*backward)(fwa_stream *stream, const attention_task &task);
 };
 
+extern const attention_kernel attention_cudnn; // attention_cudnn.cu; cudnn_absent.cu in builds without
 extern const attention_kernel attention_flash; // attention_flash.cu
 
 } // namespace fwa

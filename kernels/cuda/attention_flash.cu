@@ -17,6 +17,7 @@ int64_t padded_of(const fwa_mixer_shape &shape) {
 
 const char *refusal(fwa_stream *stream, const attention_task &task, bool backward, size_t *scratch) {
     const fwa_mixer_shape &s = task.shape;
+    if (task.reset.ndim > 0) return "documents";
     if (s.K != s.V || (s.K != 64 && s.K != 128)) return "heads are of another size than K = V = 64 or 128";
     const int head_size = static_cast<int>(s.K);
     if (stream->shared_bytes < (backward ? flash::backward_bytes(head_size) : flash::forward_bytes(head_size)))
@@ -39,7 +40,7 @@ flash::task task_of(const attention_task &call) {
 
 fwa_status forward(fwa_stream *stream, const attention_task &call) {
     flash::task a = task_of(call);
-    if (call.save) a.lse = call.lse;
+    a.lse = call.lse;
     return flash::forward(stream, a, static_cast<int>(call.shape.K));
 }
 

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/products.h"
@@ -27,6 +28,7 @@ constexpr int oldest_major = 8; // compute_80 is the PTX that the build carries
 // What the backend owns besides its main stream.
 struct resources {
     fwa_cuda_products *products;
+    fwa_cudnn *cudnn;
     fwa_cuda_staging *staging;
 };
 
@@ -123,6 +125,7 @@ fwa_status stream_open(fwa_backend *backend, fwa_stream *stream) {
     FWA_CUDA_TRY(
         cudaDeviceGetAttribute(&stream->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, backend->device));
     stream->products = resources_of(backend)->products;
+    stream->cudnn = resources_of(backend)->cudnn;
     return FWA_OK;
 }
 
@@ -228,6 +231,7 @@ void destroy(fwa_backend *backend) {
     resources *owned = resources_of(backend);
     if (owned && cudaSetDevice(backend->device) == cudaSuccess) {
         fwa_cuda_products_destroy(owned->products);
+        fwa_cudnn_destroy(owned->cudnn);
         fwa_cuda_staging_destroy(owned->staging);
     }
     free(owned);
@@ -240,6 +244,7 @@ fwa_status open(fwa_backend *backend) {
     FWA_CHECK(owned, FWA_MEMORY, "cannot allocate a backend");
     backend->impl = owned;
     FWA_TRY(fwa_cuda_products_create(&owned->products, backend));
+    FWA_TRY(fwa_cudnn_create(&owned->cudnn));
     FWA_TRY(fwa_cuda_staging_create(&owned->staging));
     FWA_TRY(stream_create(backend, &backend->stream));
     return FWA_OK;

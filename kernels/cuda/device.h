@@ -16,6 +16,7 @@ extern "C" {
 #define FWA_CUDA_WORKSPACE_BYTES ((size_t)32 << 20)
 
 struct fwa_cuda_products;
+struct fwa_cudnn;
 struct fwa_cuda_staging;
 
 struct fwa_stream {
@@ -24,6 +25,7 @@ struct fwa_stream {
     int multiprocessors;
     int shared_bytes;                   // the most shared memory that a block may ask for
     struct fwa_cuda_products *products; // of the backend (products.h)
+    struct fwa_cudnn *cudnn;            // of the backend (cudnn.h)
 };
 
 // FWA_OK for cudaSuccess; otherwise raises FWA_MEMORY, FWA_UNSUPPORTED (no code for this GPU) or FWA_BACKEND.

@@ -1,10 +1,13 @@
-// Causal softmax attention on CUDA. A pass in bf16 and chunk form without a cache, documents or shared query heads runs
+// Causal softmax attention on CUDA. A pass in bf16 and chunk form without a cache runs
 // on the first of `kernels` that takes it; all else on the attention core, which is general and fp32. The choice
-// depends on backend, shape and strides alone, so that sizes() and the passes agree on it.
+// depends on backend, shape and strides alone, so that sizes() and the passes agree on it. FWA_ATTENTION=NAME in the
+// environment leaves out all kernels but the one of that name, and FWA_ATTENTION=general all.
 //
 // saved: lse [B,H,T]. scratch: a tensor for gradients that the caller leaves out, then the kernel's.
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 #include "core/log.h"
 #include "core/shape.h"
@@ -17,7 +20,8 @@ using namespace fwa;
 
 const mixer_kit general = {&fwa_rule_softmax, &core_attention, rate_kind::none, false};
 
-const attention_kernel *const kernels[] = {&attention_flash, nullptr}; // in order of preference, null behind the last
+// In order of preference, null behind the last.
+const attention_kernel *const kernels[] = {&attention_cudnn, &attention_flash, nullptr};
 
 // Of a call: the kernel of each pass (null: the general one, then of both) and the bytes of memory.
 struct choice {
@@ -30,21 +34,20 @@ bool given(fwa_tensor t) {
 }
 
 // The tensor, or where it is not known yet a dense one without memory.
-fwa_tensor planned(fwa_tensor t, const fwa_mixer_shape &shape, int64_t columns) {
-    return given(t) ? t : fwa_tensor_4d(nullptr, FWA_BF16, shape.B, shape.T, shape.H, columns);
+fwa_tensor planned(fwa_tensor t, const fwa_mixer_shape &shape, int64_t heads, int64_t columns) {
+    return given(t) ? t : fwa_tensor_4d(nullptr, FWA_BF16, shape.B, shape.T, heads, columns);
 }
 
-attention_task task_of(const fwa_backend *backend, const fwa_mixer_call *call, const fwa_mixer_grads &d) {
+attention_task task_of(const fwa_mixer_call *call, const fwa_mixer_grads &d) {
     const fwa_mixer_shape &s = call->shape;
     attention_task task = {};
     task.shape = s;
     task.scale = static_cast<float>(pow(static_cast<double>(s.K), fwa_rule_softmax.qk_scale_power));
-    task.save = call->save;
-    task.deterministic = backend->deterministic;
-    task.q = planned(call->q, s, s.K), task.k = planned(call->k, s, s.K);
-    task.v = planned(call->v, s, s.V), task.o = planned(call->o, s, s.V);
-    task.dq = planned(d.dq, s, s.K), task.dk = planned(d.dk, s, s.K);
-    task.dv = planned(d.dv, s, s.V), task.d_o = planned(d.d_o, s, s.V);
+    task.q = planned(call->q, s, s.Hq, s.K), task.k = planned(call->k, s, s.Hq, s.K);
+    task.v = planned(call->v, s, s.H, s.V), task.o = planned(call->o, s, s.H, s.V);
+    task.dq = planned(d.dq, s, s.Hq, s.K), task.dk = planned(d.dk, s, s.Hq, s.K);
+    task.dv = planned(d.dv, s, s.H, s.V), task.d_o = planned(d.d_o, s, s.H, s.V);
+    task.reset = call->reset;
     return task;
 }
 
@@ -59,9 +62,8 @@ bool has_aligned_rows(fwa_tensor t) {
 bool is_plain(const fwa_backend *backend, const fwa_mixer_call *call, const attention_task &task) {
     const bool cache =
         given(call->in.tail_x) || given(call->in.tail_v) || given(call->out.tail_x) || given(call->out.tail_v);
-    return backend->compute == FWA_BF16 && call->form == FWA_FORM_CHUNK && !cache && !given(call->reset) &&
-           call->shape.Hq == call->shape.H && has_aligned_rows(task.q) && has_aligned_rows(task.k) &&
-           has_aligned_rows(task.v) && has_aligned_rows(task.o);
+    return backend->compute == FWA_BF16 && call->form == FWA_FORM_CHUNK && !cache && has_aligned_rows(task.q) &&
+           has_aligned_rows(task.k) && has_aligned_rows(task.v) && has_aligned_rows(task.o);
 }
 
 void log_line(bool backward, const char *kernel, const char *refusal) {
@@ -71,11 +73,17 @@ void log_line(bool backward, const char *kernel, const char *refusal) {
     fwa_log_once(line, "%s", line);
 }
 
+bool is_asked_for(const char *name) {
+    const char *asked = getenv("FWA_ATTENTION");
+    return !asked || !asked[0] || strcmp(asked, name) == 0;
+}
+
 const attention_kernel *first_to_take(fwa_stream *stream, const attention_task &task, bool backward, bool log,
                                       size_t *scratch) {
     for (const attention_kernel *const *kernel = kernels; *kernel; kernel++) {
         size_t bytes = 0;
-        const char *refusal = (*kernel)->refusal(stream, task, backward, &bytes);
+        const char *refusal = is_asked_for((*kernel)->name) ? (*kernel)->refusal(stream, task, backward, &bytes)
+                                                            : "FWA_ATTENTION names another one";
         if (log) log_line(backward, (*kernel)->name, refusal);
         if (refusal) continue;
         if (bytes > *scratch) *scratch = bytes;
@@ -142,7 +150,7 @@ fwa_status bind_grads(fwa_stream *stream, const fwa_mixer_call *call, const choi
 
 fwa_status sizes(const fwa_backend *backend, const fwa_mixer_call *call, size_t *saved, size_t *scratch) {
     FWA_TRY(fwa_mixer_check_options(&fwa_rule_softmax, call));
-    const choice c = choose(backend, backend->stream, call, task_of(backend, call, {}), false);
+    const choice c = choose(backend, backend->stream, call, task_of(call, {}), false);
     if (!c.forward) return mixer_sizes(general, call, saved, scratch);
     *saved = c.saved;
     *scratch = c.scratch;
@@ -151,7 +159,7 @@ fwa_status sizes(const fwa_backend *backend, const fwa_mixer_call *call, size_t 
 
 fwa_status forward(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call) {
     FWA_TRY(fwa_mixer_check(&fwa_rule_softmax, backend, call));
-    attention_task task = task_of(backend, call, {});
+    attention_task task = task_of(call, {});
     const choice c = choose(backend, stream, call, task, true);
     if (!c.forward) return mixer_forward(general, backend, stream, call);
     FWA_TRY(bind(call, c, &task));
@@ -163,7 +171,7 @@ fwa_status backward(const fwa_backend *backend, fwa_stream *stream, const fwa_mi
                     const fwa_mixer_grads *grads) {
     FWA_TRY(fwa_mixer_check(&fwa_rule_softmax, backend, call));
     FWA_TRY(fwa_mixer_check_grads(&fwa_rule_softmax, backend, call, grads));
-    attention_task task = task_of(backend, call, *grads);
+    attention_task task = task_of(call, *grads);
     const choice c = choose(backend, stream, call, task, true);
     if (!c.backward) return mixer_backward(general, backend, stream, call, grads);
     FWA_TRY(bind(call, c, &task));

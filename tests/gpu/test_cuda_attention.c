@@ -1,6 +1,7 @@
 // The kernels of causal softmax attention on CUDA in bf16, each alone by its name, against the CPU in f64 on the same
 // rounded inputs: lengths around blocks, heads of 64 and 128, shared heads, documents, extreme scores, packed rows, the
-// same bits every time. What is compared was NaN before. What a kernel does not take the general one does.
+// same bits every time, gradients left out. What is compared was NaN before. What a kernel does not take the general
+// one does, which shows in what it saves.
 #include "tests/gpu/device_mixer.h"
 
 static fwa_backend *device;
@@ -18,7 +19,9 @@ static const attention_case cases[] = {
     {{1, 129, 2, 2, 128, 128}, false, 1},  {{2, 300, 12, 12, 64, 64}, false, 1},  {{1, 1000, 6, 6, 128, 128}, false, 1},
     {{4, 1024, 6, 6, 128, 128}, false, 1}, {{1, 1024, 12, 12, 64, 64}, false, 1}, {{2, 200, 2, 6, 128, 128}, false, 1},
     {{2, 200, 1, 4, 64, 64}, false, 1},    {{2, 400, 2, 2, 128, 128}, true, 1},   {{2, 400, 2, 2, 64, 64}, true, 1},
-    {{1, 320, 2, 2, 128, 128}, false, 6},  {{1, 320, 2, 2, 64, 64}, false, 6},
+    {{1, 320, 2, 2, 128, 128}, false, 6},  {{1, 320, 2, 2, 64, 64}, false, 6},    {{2, 300, 4, 4, 96, 96}, false, 1},
+    {{2, 65, 3, 3, 16, 16}, false, 1},     {{2, 256, 2, 2, 128, 64}, false, 1},   {{2, 130, 3, 3, 40, 72}, false, 1},
+    {{2, 70, 2, 2, 8, 8}, false, 1},       {{3, 200, 2, 2, 20, 20}, false, 1},
 };
 
 static double size_of(fwa_tensor t) {
@@ -43,6 +46,24 @@ static mixer_case filled(const attention_case *a, uint64_t seed) {
     return c;
 }
 
+// What attention.cuh's kernels say they take, of calls without a cache.
+static bool is_taken(const char *kernel, const attention_case *a) {
+    const fwa_mixer_shape *s = &a->shape;
+    if (!strcmp(kernel, "cudnn"))
+        return fwa_backend_cudnn() && !a->documents && s->H == s->Hq && s->K % 8 == 0 && s->V % 8 == 0;
+    if (!strcmp(kernel, "flash")) return !a->documents && s->K == s->V && (s->K == 64 || s->K == 128);
+    return false;
+}
+
+// All but the general kernel save lse [B,H,T] alone.
+static void expect_kernel(const device_mixer *d, const char *kernel, const attention_case *a) {
+    const fwa_mixer_shape *s = &a->shape;
+    const bool ran = fwa_tensor_bytes(d->copy.call.saved) == (size_t)(s->B * s->H * s->T) * sizeof(float);
+    if (ran != is_taken(kernel, a))
+        fail_msg("%s %s T %d H %d K %d V %d, documents %d", kernel, ran ? "takes" : "does not take", (int)s->T,
+                 (int)s->H, (int)s->K, (int)s->V, a->documents);
+}
+
 static double compare(const device_mixer *d, const attention_case *a, const char *kernel, const char *name,
                       fwa_tensor got, fwa_tensor expected) {
     const double limit = name[0] == 'o' ? 0.005 : 0.008;
@@ -58,6 +79,7 @@ static double compare(const device_mixer *d, const attention_case *a, const char
 
 static void run_case(const attention_case *a, const char *kernel, mixer_case *c, double *worst) {
     device_mixer d = device_mixer_new(device, c, FWA_FORM_CHUNK);
+    expect_kernel(&d, kernel, a);
     device_mixer_forward(&d);
     device_mixer_backward(&d);
     const struct {
@@ -72,11 +94,6 @@ static void run_case(const attention_case *a, const char *kernel, mixer_case *c,
         if (error > worst[i]) worst[i] = error;
     }
     device_mixer_release(&d);
-}
-
-static int forget(void **state) {
-    device->deterministic = false;
-    return check_release(state);
 }
 
 static const char *choose(void **state) {
@@ -104,7 +121,6 @@ static void agrees_with_the_cpu(void **state) {
 static void repeats_give_the_same_bits(void **state) {
     const attention_case a = {{3, 500, 4, 4, 128, 128}, false, 1};
     choose(state);
-    device->deterministic = true;
     mixer_case c = filled(&a, 3);
     device_mixer d = device_mixer_new(device, &c, FWA_FORM_CHUNK);
     const fwa_tensor out[] = {d.copy.call.o, d.copy.grads.dq, d.copy.grads.dk, d.copy.grads.dv};
@@ -127,7 +143,6 @@ static void packed_rows_are_read_and_written(void **state) {
     enum { B = 2, T = 150 };
     const attention_case a = {{B, T, 3, 3, 64, 64}, false, 1};
     choose(state);
-    device->deterministic = true;
     mixer_case c = filled(&a, 4);
     device_mixer dense = device_mixer_new(device, &c, FWA_FORM_CHUNK);
     device_mixer_forward(&dense);
@@ -155,18 +170,77 @@ static void packed_rows_are_read_and_written(void **state) {
     case_free(&c);
 }
 
+// A pass that saves nothing gives the same o.
+static void saving_changes_nothing(void **state) {
+    const attention_case a = {{2, 700, 3, 3, 64, 64}, false, 1};
+    choose(state);
+    mixer_case c = filled(&a, 5);
+    device_mixer d = device_mixer_new(device, &c, FWA_FORM_CHUNK);
+    device_mixer_forward(&d);
+    const fwa_tensor o = device_read(device, d.copy.call.o);
+    d.copy.call.save = false;
+    device_mixer_forward(&d);
+    assert_int_equal(check_differences(device_read(device, d.copy.call.o), o), 0);
+    device_mixer_release(&d);
+    case_free(&c);
+}
+
+// dq alone is what it is among the others, and without d_o all gradients are zero.
+static void gradients_may_be_left_out(void **state) {
+    const attention_case a = {{2, 96, 2, 2, 64, 64}, false, 1};
+    choose(state);
+    mixer_case c = filled(&a, 6);
+    device_mixer d = device_mixer_new(device, &c, FWA_FORM_CHUNK);
+    const fwa_mixer_grads all = d.copy.grads;
+    device_mixer_forward(&d);
+    device_mixer_backward(&d);
+    const fwa_tensor dq = device_read(device, all.dq);
+    d.copy.grads.dk = d.copy.grads.dv = fwa_tensor_absent();
+    device_mixer_backward(&d);
+    assert_int_equal(check_differences(device_read(device, all.dq), dq), 0);
+    d.copy.grads = all;
+    d.copy.grads.d_o = fwa_tensor_absent();
+    device_mixer_backward(&d);
+    assert_true(size_of(device_read(device, all.dq)) == 0);
+    assert_true(size_of(device_read(device, all.dk)) == 0);
+    assert_true(size_of(device_read(device, all.dv)) == 0);
+    d.copy.grads = all;
+    device_mixer_release(&d);
+    case_free(&c);
+}
+
+static void misaligned_rows_are_refused(void **state) {
+    const attention_case a = {{1, 64, 1, 1, 64, 64}, false, 1};
+    const char *kernel = choose(state);
+    if (!is_taken(kernel, &a)) skip();
+    mixer_case c = filled(&a, 7);
+    device_mixer d = device_mixer_new(device, &c, FWA_FORM_CHUNK);
+    fwa_mixer_call call = d.copy.call;
+    call.q.data = (char *)call.q.data + 2;
+    check_status(d.mixer->forward(device, device->stream, &call), FWA_USAGE);
+    assert_non_null(strstr(fwa_error_message(), "16 bytes"));
+    device_mixer_release(&d);
+    case_free(&c);
+}
+
 int main(void) {
     device = device_open(FWA_BF16);
     static char flash[] = "flash", cudnn[] = "cudnn", general[] = "general";
 #define TEST(function, kernel)                                                                                         \
-    { #function ", " #kernel, function, NULL, forget, kernel }
+    { #function ", " #kernel, function, NULL, check_release, kernel }
     const struct CMUnitTest tests[] = {
         TEST(agrees_with_the_cpu, flash),
         TEST(repeats_give_the_same_bits, flash),
         TEST(packed_rows_are_read_and_written, flash),
+        TEST(saving_changes_nothing, flash),
+        TEST(gradients_may_be_left_out, flash),
+        TEST(misaligned_rows_are_refused, flash),
         TEST(agrees_with_the_cpu, cudnn),
         TEST(repeats_give_the_same_bits, cudnn),
         TEST(packed_rows_are_read_and_written, cudnn),
+        TEST(saving_changes_nothing, cudnn),
+        TEST(gradients_may_be_left_out, cudnn),
+        TEST(misaligned_rows_are_refused, cudnn),
         TEST(agrees_with_the_cpu, general),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
