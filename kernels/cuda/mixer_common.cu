@@ -132,9 +132,38 @@ fwa_status bytes_of(const mixer_kit &kit, const fwa_mixer_call *call, bool backw
     return FWA_OK;
 }
 
-fwa_status bind(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, mixer_task *task) {
+// For each core at most one.
+const fast_path *const fast_paths[] = {&chunk_additive};
+
+fwa_status is_hopper(const fwa_backend *backend, bool *hopper) {
+    int major = 9, minor = 0;
+    if (!backend->plan_only) {
+        FWA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, backend->device));
+        FWA_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, backend->device));
+    }
+    *hopper = major == 9 && minor == 0;
+    return FWA_OK;
+}
+
+// The fast path that takes a call, or null and *why not; *why null: the core has none, or the call asks for none.
+fwa_status choose(const mixer_kit &kit, const fwa_backend *backend, const fwa_mixer_call *call, const fast_path **path,
+                  const char **why) {
+    bool hopper;
+    *path = nullptr;
+    *why = nullptr;
+    if (call->form != FWA_FORM_CHUNK || backend->compute != FWA_BF16) return FWA_OK;
+    FWA_TRY(is_hopper(backend, &hopper));
+    for (const fast_path *candidate : fast_paths) {
+        if (candidate->instead_of != kit.kernels) continue;
+        *why = hopper ? candidate->refusal(kit, call) : "the GPU is not of compute capability 9.0";
+        if (!*why) *path = candidate;
+    }
+    return FWA_OK;
+}
+
+fwa_status check_memory(const mixer_kit &kit, const fwa_backend *backend, const fwa_mixer_call *call) {
     size_t saved, scratch;
-    FWA_TRY(mixer_sizes(kit, call, &saved, &scratch));
+    FWA_TRY(mixer_sizes(kit, backend, call, &saved, &scratch));
     const size_t got_saved = call->saved.data ? fwa_tensor_bytes(call->saved) : 0;
     const size_t got_scratch = call->scratch.data ? fwa_tensor_bytes(call->scratch) : 0;
     FWA_CHECK(got_saved >= saved, FWA_USAGE, "%s: saved memory of %zu bytes, expected %zu: ask sizes() with this call",
@@ -142,6 +171,10 @@ fwa_status bind(const mixer_kit &kit, const fwa_mixer_call *call, bool backward,
     FWA_CHECK(got_scratch >= scratch, FWA_USAGE,
               "%s: scratch memory of %zu bytes, expected %zu: ask sizes() with this call", kit.rule->name, got_scratch,
               scratch);
+    return FWA_OK;
+}
+
+fwa_status bind(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, mixer_task *task) {
     fwa_bump saved_bump = {static_cast<char *>(call->saved.data), 0};
     fwa_bump scratch_bump = {static_cast<char *>(call->scratch.data), 0};
     FWA_TRY(plan(kit, call, backward, &saved_bump, &scratch_bump, task));
@@ -149,24 +182,41 @@ fwa_status bind(const mixer_kit &kit, const fwa_mixer_call *call, bool backward,
     return FWA_OK;
 }
 
-void log_choice(const mixer_kit &kit) {
-    char key[96];
-    snprintf(key, sizeof key, "cuda mixer %s", kit.rule->name);
-    fwa_log_once(key, "%s: %s", kit.rule->name, kit.kernels->kernel);
+void log_choice(const mixer_kit &kit, const fast_path *path, const char *why) {
+    char key[160];
+    snprintf(key, sizeof key, "cuda mixer %s %s %s", kit.rule->name, path ? path->kernel : "", why ? why : "");
+    fwa_log_once(key, "%s: %s%s%s", kit.rule->name, path ? path->kernel : kit.kernels->kernel, why ? ", as " : "",
+                 why ? why : "");
 }
 
 } // namespace
 
 namespace fwa {
 
-fwa_status mixer_sizes(const mixer_kit &kit, const fwa_mixer_call *call, size_t *saved, size_t *scratch) {
+fwa_status mixer_describe(const mixer_kit &kit, const fwa_mixer_call *call, mixer_task *task) {
+    *task = {};
+    FWA_TRY(set_sizes(kit, call, task));
+    set_views(call, task);
+    return FWA_OK;
+}
+
+void mixer_describe_grads(const fwa_mixer_grads *grads, mixer_task *task) {
+    set_grad_views(grads, task);
+}
+
+fwa_status mixer_sizes(const mixer_kit &kit, const fwa_backend *backend, const fwa_mixer_call *call, size_t *saved,
+                       size_t *scratch) {
+    const fast_path *path;
+    const char *why;
     FWA_TRY(fwa_mixer_check_options(kit.rule, call));
     FWA_CHECK(call->form != FWA_FORM_PARALLEL, FWA_UNSUPPORTED,
               "%s: the cuda backend has no parallel form; use chunk or recurrent, or the CPU backend", kit.rule->name);
-    FWA_TRY(bytes_of(kit, call, false, saved, scratch));
+    FWA_TRY(choose(kit, backend, call, &path, &why));
+    const auto bytes = path ? path->bytes : bytes_of;
+    FWA_TRY(bytes(kit, call, false, saved, scratch));
     if (!call->save) return FWA_OK;
     size_t same, backward;
-    FWA_TRY(bytes_of(kit, call, true, &same, &backward));
+    FWA_TRY(bytes(kit, call, true, &same, &backward));
     *scratch = backward > *scratch ? backward : *scratch;
     return FWA_OK;
 }
@@ -174,9 +224,14 @@ fwa_status mixer_sizes(const mixer_kit &kit, const fwa_mixer_call *call, size_t 
 fwa_status mixer_forward(const mixer_kit &kit, const fwa_backend *backend, fwa_stream *stream,
                          const fwa_mixer_call *call) {
     mixer_task task;
+    const fast_path *path;
+    const char *why;
     FWA_TRY(fwa_mixer_check(kit.rule, backend, call));
+    FWA_TRY(check_memory(kit, backend, call));
+    FWA_TRY(choose(kit, backend, call, &path, &why));
+    log_choice(kit, path, why);
+    if (path) return path->forward(kit, stream->handle, call);
     FWA_TRY(bind(kit, call, false, &task));
-    log_choice(kit);
     FWA_TRY(gather_inputs(stream->handle, task));
     FWA_TRY(rate_forward(stream->handle, kit.rate, task));
     FWA_TRY(kit.kernels->forward(stream->handle, task));
@@ -187,8 +242,13 @@ fwa_status mixer_forward(const mixer_kit &kit, const fwa_backend *backend, fwa_s
 fwa_status mixer_backward(const mixer_kit &kit, const fwa_backend *backend, fwa_stream *stream,
                           const fwa_mixer_call *call, const fwa_mixer_grads *grads) {
     mixer_task task;
+    const fast_path *path;
+    const char *why;
     FWA_TRY(fwa_mixer_check(kit.rule, backend, call));
     FWA_TRY(fwa_mixer_check_grads(kit.rule, backend, call, grads));
+    FWA_TRY(check_memory(kit, backend, call));
+    FWA_TRY(choose(kit, backend, call, &path, &why));
+    if (path) return path->backward(kit, stream->handle, call, grads);
     FWA_TRY(bind(kit, call, true, &task));
     set_grad_views(grads, &task);
     const cudaStream_t handle = stream->handle;

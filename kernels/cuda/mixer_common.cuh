@@ -1,6 +1,6 @@
 // The driver of all CUDA mixers: checks a call, lays out `saved` and `scratch`, and runs moves, rate and core in order
-// on the stream. Nothing is allocated and the host never waits. One set of kernels serves f32 and bf16 calls: moves
-// convert, everything between is fp32.
+// on the stream. Nothing is allocated and the host never waits. The general kernels serve f32 and bf16 calls alike:
+// moves convert, everything between is fp32. In front of them stand fast paths for what is trained.
 #ifndef FWA_KERNELS_CUDA_MIXER_COMMON_CUH
 #define FWA_KERNELS_CUDA_MIXER_COMMON_CUH
 
@@ -19,7 +19,30 @@ struct mixer_kit {
     bool decay_first; // delta core: the decay acts before the residual is taken
 };
 
-fwa_status mixer_sizes(const mixer_kit &kit, const fwa_mixer_call *call, size_t *saved, size_t *scratch);
+// Kernels that take some calls of a core from tensor to tensor, without the dense arrays: bf16 in the chunk form, on
+// Hopper. The list stands in mixer_common.cu; a call that none of them takes runs on the general kernel, and the log
+// says why.
+struct fast_path {
+    const core *instead_of;
+    const char *kernel; // named in the log
+    // Null: takes the call; otherwise why not. Looks at sizes, options and presence of state alone.
+    const char *(*refusal)(const mixer_kit &kit, const fwa_mixer_call *call);
+    // Bytes that a pass needs.
+    fwa_status (*bytes)(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, size_t *saved,
+                        size_t *scratch);
+    // Of a call that is checked, in memory of that size.
+    fwa_status (*forward)(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call);
+    fwa_status (*backward)(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call,
+                           const fwa_mixer_grads *grads);
+};
+extern const fast_path chunk_additive; // chunk_additive.cu
+
+// Sizes, options and views of a call; of its gradients.
+fwa_status mixer_describe(const mixer_kit &kit, const fwa_mixer_call *call, mixer_task *task);
+void mixer_describe_grads(const fwa_mixer_grads *grads, mixer_task *task);
+
+fwa_status mixer_sizes(const mixer_kit &kit, const fwa_backend *backend, const fwa_mixer_call *call, size_t *saved,
+                       size_t *scratch);
 fwa_status mixer_forward(const mixer_kit &kit, const fwa_backend *backend, fwa_stream *stream,
                          const fwa_mixer_call *call);
 fwa_status mixer_backward(const mixer_kit &kit, const fwa_backend *backend, fwa_stream *stream,
@@ -31,8 +54,8 @@ fwa_status mixer_backward(const mixer_kit &kit, const fwa_backend *backend, fwa_
 #define FWA_MIXER_CUDA(name, core_impl, rate_impl, decay_first_flag)                                                   \
     namespace {                                                                                                        \
     const fwa::mixer_kit kit = {&fwa_rule_##name, &fwa::core_impl, fwa::rate_kind::rate_impl, decay_first_flag};       \
-    fwa_status sizes(const fwa_backend *, const fwa_mixer_call *call, size_t *saved, size_t *scratch) {                \
-        return fwa::mixer_sizes(kit, call, saved, scratch);                                                            \
+    fwa_status sizes(const fwa_backend *backend, const fwa_mixer_call *call, size_t *saved, size_t *scratch) {         \
+        return fwa::mixer_sizes(kit, backend, call, saved, scratch);                                                   \
     }                                                                                                                  \
     fwa_status forward(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call) {                   \
         return fwa::mixer_forward(kit, backend, stream, call);                                                         \

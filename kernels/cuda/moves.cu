@@ -218,8 +218,13 @@ __global__ void __launch_bounds__(map_threads) scatter_key_grads_kernel(const __
 
 namespace fwa {
 
-fwa_status gather_inputs(cudaStream_t stream, const mixer_task &task) {
+fwa_status find_windows(cudaStream_t stream, const mixer_task &task) {
     FWA_LAUNCH(windows_kernel, static_cast<unsigned>(task.B), map_threads, 0, stream, task);
+    return FWA_OK;
+}
+
+fwa_status gather_inputs(cudaStream_t stream, const mixer_task &task) {
+    FWA_TRY(find_windows(stream, task));
     FWA_LAUNCH(gather_keys_kernel, row_blocks(task.B * task.Hq * task.rows), map_threads, 0, stream, task);
     FWA_LAUNCH(gather_values_kernel, row_blocks(task.B * task.H * task.rows), map_threads, 0, stream, task);
     return FWA_OK;

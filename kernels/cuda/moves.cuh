@@ -6,7 +6,9 @@
 
 namespace fwa {
 
-// first, drop, qs, xs, vs
+// first, drop
+fwa_status find_windows(cudaStream_t stream, const mixer_task &task);
+// These, and qs, xs, vs
 fwa_status gather_inputs(cudaStream_t stream, const mixer_task &task);
 // o, and the leaving k_last and tail; S and z leave through the core.
 fwa_status scatter_outputs(cudaStream_t stream, const mixer_task &task);

@@ -98,6 +98,24 @@ static inline void device_mixer_fetch_all(device_mixer *d) {
     }
 }
 
+// Forward and backward several times: the same bits in everything that is written.
+static inline void device_mixer_repeat(device_mixer *d, int runs) {
+    fwa_tensor first[CASE_INPUTS + CASE_OUTPUTS] = {{0}};
+    for (int run = 0; run < runs; run++) {
+        device_mixer_forward(d);
+        device_mixer_backward(d);
+        for (int i = 0; i < CASE_INPUTS + CASE_OUTPUTS; i++) {
+            size_t offset;
+            bool gradient;
+            device_mixer_entry(i, &offset, &gradient);
+            if (!fwa_tensor_present(*case_at(d->host, offset))) continue;
+            const fwa_tensor now = device_read(d->cuda, *case_at(&d->copy, offset));
+            if (run == 0) first[i] = now;
+            assert_int_equal(check_differences(now, first[i]), 0);
+        }
+    }
+}
+
 static inline void device_mixer_release(device_mixer *d) {
     for (int i = 0; i < CASE_INPUTS + CASE_OUTPUTS; i++) {
         const case_tensor *entry = i < CASE_INPUTS ? &case_inputs[i] : &case_outputs[i - CASE_INPUTS];

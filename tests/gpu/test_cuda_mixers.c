@@ -4,8 +4,7 @@
 // before.
 #include <dirent.h>
 
-#include "tests/gpu/device_mixer.h"
-#include "tests/golden.h"
+#include "tests/gpu/device_cut.h"
 #include "tests/rule_variants.h"
 
 // FWA_TEST_RULE names one rule to test alone.
@@ -17,83 +16,6 @@ static bool small; // FWA_TEST_SIZE
 
 static bool is_tested(const fwa_rule *rule) {
     return fwa_rule_on_backend(rule->name, FWA_BACKEND_CUDA) && (!only || strcmp(only, rule->name) == 0);
-}
-
-// bf16: o and states, gradients of features and states, gradients of scalars.
-static double limit_of(const fwa_backend *cuda, const char *name, bool gradient) {
-    if (cuda->compute == FWA_F32) return 1e-4;
-    if (!gradient) return 0.005;
-    const bool scalar = !strcmp(name, "beta") || !strcmp(name, "lambda") || !strcmp(name, "log_decay");
-    return scalar ? 0.02 : 0.008;
-}
-
-typedef struct worst_error {
-    double error; // as a part of its limit
-    char where[160];
-} worst_error;
-
-static worst_error worst[2];
-
-static void start_record(void) {
-    memset(worst, 0, sizeof worst);
-}
-
-static void print_record(const char *test, const fwa_rule *rule) {
-    print_message("%s, %s: worst f32 %.2g of its limit (%s), bf16 %.2g (%s)\n", test, rule->name, worst[0].error,
-                  worst[0].where, worst[1].error, worst[1].where);
-}
-
-static void judge(const fwa_backend *cuda, const case_spec *spec, const char *name, bool gradient, double error,
-                  double limit) {
-    char where[160];
-    const fwa_mixer_shape *s = &spec->shape;
-    worst_error *record = &worst[cuda->compute == FWA_BF16];
-    snprintf(where, sizeof where, "%s %s%s, B %d T %d Hq %d H %d K %d V %d", spec->rule->name, gradient ? "d" : "",
-             name, (int)s->B, (int)s->T, (int)s->Hq, (int)s->H, (int)s->K, (int)s->V);
-    if (!(error <= limit))
-        fail_msg("%s: %s, read %d step %d ridge %d shift %d window %d eps_gamma %g eta_max %g tail %d S0 %d: error "
-                 "%.3g, limit %.3g",
-                 fwa_dtype_name(cuda->compute), where, (int)spec->options.read, (int)spec->options.step,
-                 (int)spec->options.ridge, (int)spec->options.shift, (int)spec->options.window, spec->options.eps_gamma,
-                 spec->options.eta_max, (int)spec->tail, (int)spec->S0, error, limit);
-    if (error / limit <= record->error) return;
-    record->error = error / limit;
-    snprintf(record->where, sizeof record->where, "%s", where);
-}
-
-// Device outputs and gradients against those of the host case, relative to their size; absolute: or not so. A golden
-// token over an empty memory is judged like that, as what is not 0 there may be what a cancellation leaves.
-static void compare(device_mixer *d, bool absolute) {
-    for (int i = 0; i < CASE_INPUTS + CASE_OUTPUTS; i++) {
-        size_t offset;
-        bool gradient;
-        const case_tensor *entry = device_mixer_entry(i, &offset, &gradient);
-        const fwa_tensor expected = *case_at(d->host, offset), got = *case_at(&d->copy, offset);
-        if (!fwa_tensor_present(expected)) continue;
-        const fwa_tensor read = device_read(d->cuda, got);
-        const double limit = limit_of(d->cuda, entry->name, gradient);
-        double error = check_error(read, expected);
-        if (absolute && golden_difference(read, expected) < error) error = golden_difference(read, expected);
-        judge(d->cuda, &d->host->spec, entry->name, gradient, error, limit);
-    }
-}
-
-static case_spec spec_of(const fwa_rule *rule, fwa_mixer_options options, fwa_mixer_shape shape) {
-    case_spec spec = {.rule = rule, .options = options, .shape = shape, .form = FWA_FORM_CHUNK, .dtype = FWA_F64};
-    spec.threads = 8;
-    return spec;
-}
-
-// Runs a filled case on the device and as the truth, and compares.
-static void run_case(fwa_backend *cuda, mixer_case *c, fwa_form form, bool absolute) {
-    device_mixer d = device_mixer_new(cuda, c, form);
-    device_mixer_forward(&d);
-    device_mixer_backward(&d);
-    case_run(c);
-    compare(&d, absolute);
-    device_mixer_release(&d);
-    case_free(c);
-    check_release(NULL);
 }
 
 // Golden answers.
@@ -235,10 +157,6 @@ static void layers_of_training_size(void **state) {
     }
 }
 
-static void fill_present(fwa_tensor t, double value) {
-    if (fwa_tensor_present(t)) check_fill_value(t, value);
-}
-
 // Every step clamped, or decays that leave nothing; then equal unit keys with a step near 2.
 static void extreme_inputs_agree(void **state) {
     (void)state;
@@ -260,80 +178,7 @@ static void extreme_inputs_agree(void **state) {
     }
 }
 
-// Cut sequences: the second part continues the first.
-
-static fwa_tensor time_slice(fwa_tensor t, const char *shape, int64_t start, int64_t count) {
-    return shape[1] == 'T' ? fwa_tensor_slice(t, 1, start, count) : t;
-}
-
-// Inputs of a part from the whole, or from the states that the part before left.
-static void fill_part(mixer_case *part, mixer_case *whole, mixer_case *before, int64_t start) {
-    for (int i = 0; i < CASE_INPUTS; i++) {
-        const fwa_tensor to = *case_at(part, case_inputs[i].value);
-        if (!fwa_tensor_present(to)) continue;
-        if (i < 6 || !before)
-            check_copy(
-                to, time_slice(*case_at(whole, case_inputs[i].value), case_inputs[i].shape, start, part->spec.shape.T));
-        else // S0, z0, k_prev, tail_x, tail_v stand in the order of the outputs S, z, k_last, tail_x_out, tail_v_out
-            check_copy(to, *case_at(before, case_outputs[i - 5].value));
-    }
-    check_copy(part->grads.d_o, fwa_tensor_slice(whole->grads.d_o, 1, start, part->spec.shape.T));
-}
-
-static void fill_part_grads(mixer_case *part, mixer_case *whole, mixer_case *behind) {
-    for (int i = 1; i < CASE_OUTPUTS; i++) {
-        const fwa_tensor to = *case_at(part, case_outputs[i].gradient);
-        if (fwa_tensor_present(to))
-            check_copy(to, behind ? *case_at(behind, case_inputs[i + 5].gradient)
-                                  : *case_at(whole, case_outputs[i].gradient));
-    }
-}
-
-static void compare_part(mixer_case *part, mixer_case *whole, int64_t start, bool first) {
-    const int64_t T = part->spec.shape.T;
-    judge(device[0], &part->spec, "o", false, check_error(part->call.o, fwa_tensor_slice(whole->call.o, 1, start, T)),
-          1e-4);
-    for (int i = 0; i < (first ? CASE_INPUTS : 6); i++) {
-        const fwa_tensor got = *case_at(part, case_inputs[i].gradient);
-        if (!fwa_tensor_present(got)) continue;
-        const fwa_tensor all = *case_at(whole, case_inputs[i].gradient);
-        judge(device[0], &part->spec, case_inputs[i].name, true,
-              check_error(got, time_slice(all, case_inputs[i].shape, start, T)), 1e-4);
-    }
-}
-
-// Forward of both parts, then backward of both; gradients that the first part gets come from the second one's.
-static void run_cut(mixer_case *whole, int64_t cut) {
-    case_spec specs[2] = {whole->spec, whole->spec};
-    mixer_case parts[2];
-    device_mixer d[2];
-    specs[0].shape.T = cut, specs[1].shape.T -= cut;
-    for (int p = 0; p < 2; p++) {
-        if (p == 1) {
-            const fwa_tensor tail = parts[0].call.out.tail_x;
-            specs[1].S0 = specs[1].k_prev = whole->spec.rule->state == FWA_STATE_MATRIX;
-            specs[1].tail = fwa_tensor_present(tail) ? tail.shape[1] : 0;
-        }
-        parts[p] = case_new(&specs[p]);
-        fill_part(&parts[p], whole, p ? &parts[0] : NULL, p ? cut : 0);
-        for (int i = 1; i < CASE_OUTPUTS; i++) fill_present(*case_at(&parts[p], case_outputs[i].gradient), 0);
-        d[p] = device_mixer_new(device[0], &parts[p], FWA_FORM_RECURRENT);
-        device_mixer_forward(&d[p]);
-        for (int i = 0; i < CASE_OUTPUTS; i++) device_mixer_fetch(&d[p], case_outputs[i].value);
-        device_mixer_release(&d[p]);
-    }
-    for (int p = 1; p >= 0; p--) {
-        fill_part_grads(&parts[p], whole, p ? NULL : &parts[1]);
-        d[p] = device_mixer_new(device[0], &parts[p], FWA_FORM_RECURRENT);
-        device_mixer_forward(&d[p]);
-        device_mixer_backward(&d[p]);
-        device_mixer_fetch_all(&d[p]);
-        device_mixer_release(&d[p]);
-        compare_part(&parts[p], whole, p ? cut : 0, p == 0);
-    }
-    case_free(&parts[0]);
-    case_free(&parts[1]);
-}
+// Cut sequences.
 
 static void cut_sequences_equal_the_whole(void **state) {
     (void)state;
@@ -348,7 +193,7 @@ static void cut_sequences_equal_the_whole(void **state) {
             mixer_case whole = case_new(&spec);
             case_fill(&whole, (uint64_t)(60 + i));
             case_run(&whole);
-            run_cut(&whole, cuts[i % 5]);
+            run_cut(device[0], &whole, cuts[i % 5], FWA_FORM_RECURRENT);
             case_free(&whole);
             check_release(NULL);
         }
@@ -399,20 +244,7 @@ static void repeats_give_the_same_bits(void **state) {
             mixer_case c = case_new(&spec);
             case_fill(&c, 31);
             device_mixer d = device_mixer_new(device[b], &c, FWA_FORM_CHUNK);
-            fwa_tensor first[CASE_INPUTS + CASE_OUTPUTS] = {{0}};
-            for (int run = 0; run < 3; run++) {
-                device_mixer_forward(&d);
-                device_mixer_backward(&d);
-                for (int i = 0; i < CASE_INPUTS + CASE_OUTPUTS; i++) {
-                    size_t offset;
-                    bool gradient;
-                    device_mixer_entry(i, &offset, &gradient);
-                    if (!fwa_tensor_present(*case_at(&c, offset))) continue;
-                    const fwa_tensor now = device_read(d.cuda, *case_at(&d.copy, offset));
-                    if (run == 0) first[i] = now;
-                    assert_int_equal(check_differences(now, first[i]), 0);
-                }
-            }
+            device_mixer_repeat(&d, 3);
             device_mixer_release(&d);
             case_free(&c);
             check_release(NULL);

@@ -1,0 +1,213 @@
+// What the bf16 chunk kernels share: the task, tiles and their loaders, the decay mask of a tile.
+//
+// A sequence is cut into chunks of C = 64 - halo steps. The tile of a chunk is 64 rows: `halo` = window - 1 steps
+// before the chunk, whose pairs its first steps still write, then its own steps. Row r of tile c is step c C - halo +
+// r. Gates lie in tile order, prepared by the rate (chunk_rate.cuh), for every value head, [B,H,chunks,64]:
+//
+//   u      log2 of the decay from the start of the chunk up to and with the step; 0 before, constant behind the end
+//   w      write weight; 0 for rows that are not steps of the chunk
+//   pairs  B_t, how many pairs the step writes
+//   far    of the pair of a row, its weight once the window has passed; where halo > 0
+//
+// States between chunks are stored as bf16 fragments of S^T: [B H,chunks,V/16,K/16,lane] of 16 bytes, in the order in
+// which an m16n8k16 product takes its first operand.
+#ifndef FWA_KERNELS_CUDA_CHUNK_CUH
+#define FWA_KERNELS_CUDA_CHUNK_CUH
+
+#include "kernels/cuda/chunk_products.cuh"
+
+namespace fwa {
+
+constexpr int tile_rows_64 = 64;
+constexpr int halo_most = 3;
+
+// bf16 tensor [B,T,H,width] with dense, 16-byte aligned rows.
+struct chunk_view {
+    __nv_bfloat16 *data;
+    int64_t batch, time, head;
+    __device__ __nv_bfloat16 *row(int64_t b, int64_t t, int64_t h) const {
+        return data + b * batch + t * time + h * head;
+    }
+};
+
+// fp32 state [B,H,K,V]; absent: null.
+struct chunk_state {
+    float *data;
+    int64_t batch, head, row;
+    __device__ float *at(int64_t b, int64_t h, int64_t k) const {
+        return data + b * batch + h * head + k * row;
+    }
+};
+
+struct chunk_task {
+    int B, T, Hq, H, group, chunks; // group: H / Hq
+    int halo, shift;                // shift 1: the pair of step t has key t - 1
+    chunk_view q, k, v, o, d_o, dq, dk, dv;
+    // Pairs of steps before the first key: rows of steps -halo .. 0, [B,Hq,halo+1,K], [B,H,halo+1,V]; null: zeros.
+    const __nv_bfloat16 *first_x, *first_v;
+    chunk_state S0, S_end, dS_end, dS0;
+    const float *u, *w, *pairs, *far; // [B,H,chunks,64]; pairs, far where halo > 0
+    uint4 *states, *grads;            // S before, dS behind every chunk
+    float *band;                      // scratch of the backward pass, [B,Hq,chunks,64,3]; where halo > 0
+    // fp32 gradients of rows of a tile that are no rows of dk or dv, or only in part: the first halo + 1, then the last
+    // halo. [B,Hq,chunks,2 halo+1,K], [B,H,chunks,2 halo+1,V]; null: nobody asks for them.
+    float *edge_x, *edge_v;
+};
+
+__device__ inline float power2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Step of row r of tile c.
+__device__ inline int tile_step(const chunk_task &a, int c, int r) {
+    return c * (tile_rows_64 - a.halo) - a.halo + r;
+}
+
+// The place of row r of tile c in edge_x or edge_v; -1: the row is that of step - shift, and whole.
+__device__ inline int edge_row(const chunk_task &a, int c, int r, int shift) {
+    if (r < a.halo || tile_step(a, c, r) < shift) return r;
+    return r >= tile_rows_64 - a.halo && c + 1 < a.chunks ? a.halo + 1 + r - (tile_rows_64 - a.halo) : -1;
+}
+
+// 64 rows of `columns` elements into tiles of 64 columns; source(row) is null for a row of zeros.
+template <int columns, int threads, typename F>
+__device__ inline void load_tile(__nv_bfloat16 *tile, int thread, const __nv_bfloat16 *any, F source) {
+    constexpr int pieces = columns / 8, count = tile_rows_64 * pieces;
+#pragma unroll
+    for (int i = thread; i < count; i += threads) {
+        const int row = i / pieces, piece = i % pieces;
+        const __nv_bfloat16 *from = source(row);
+        __nv_bfloat16 *to = tile + piece / 8 * (tile_rows_64 * 64) + swizzled<64>(row, piece % 8 * 8);
+        copy_async(to, from ? from + piece * 8 : any, from != nullptr);
+    }
+}
+
+// Rows of q or of the gradient of o (absent: zeros): steps of the tile inside the sequence.
+template <int columns, int threads>
+__device__ inline void load_steps(__nv_bfloat16 *tile, int thread, const chunk_task &a, const chunk_view &view, int b,
+                                  int h, int c) {
+    const __nv_bfloat16 *base = view.row(b, 0, h);
+    const int first = tile_step(a, c, 0), end = view.data ? a.T : 0;
+    load_tile<columns, threads>(tile, thread, a.q.data, [&](int row) {
+        const int t = first + row;
+        return t >= 0 && t < end ? base + t * view.time : nullptr;
+    });
+}
+
+// Rows of pairs: `view` row t - shift for step t, before that `head` [halo+1,..].
+template <int columns, int threads>
+__device__ inline void load_pairs(__nv_bfloat16 *tile, int thread, const chunk_task &a, const chunk_view &view,
+                                  const __nv_bfloat16 *head, int head_stride, int shift, int b, int h, int c) {
+    const __nv_bfloat16 *base = view.row(b, 0, h);
+    const int first = tile_step(a, c, 0);
+    load_tile<columns, threads>(tile, thread, base, [&](int row) -> const __nv_bfloat16 * {
+        const int t = first + row;
+        if (t >= a.T) return nullptr;
+        if (t >= shift) return base + (t - shift) * view.time;
+        return head ? head + (t + a.halo) * head_stride : nullptr;
+    });
+}
+
+template <int K, int threads>
+__device__ inline void load_keys(__nv_bfloat16 *tile, int thread, const chunk_task &a, int b, int h, int c) {
+    const int hq = h / a.group;
+    const __nv_bfloat16 *head =
+        a.first_x ? a.first_x + (b * a.Hq + hq) * (a.halo + 1) * static_cast<int64_t>(K) : nullptr;
+    load_pairs<K, threads>(tile, thread, a, a.k, head, K, a.shift, b, hq, c);
+}
+
+// 64 columns of v, from column v0.
+template <int threads>
+__device__ inline void load_values(__nv_bfloat16 *tile, int thread, const chunk_task &a, int V, int v0, int b, int h,
+                                   int c) {
+    chunk_view view = a.v;
+    view.data += v0;
+    const __nv_bfloat16 *head =
+        a.first_v ? a.first_v + (static_cast<int64_t>(b) * a.H + h) * (a.halo + 1) * V + v0 : nullptr;
+    load_pairs<64, threads>(tile, thread, a, view, head, V, 0, b, h, c);
+}
+
+// The mask of a tile: with which weight pair s stands in the state after step i, from gates in shared memory.
+template <bool window> struct tile_mask {
+    const float *u, *w, *far, *pairs; // [64]
+    int halo;
+
+    __device__ float at(int i, int s, float u_i) const {
+        if constexpr (!window) return s <= i ? w[s] * power2(u_i - u[s]) : 0.0f;
+        if (s > i || i < halo) return 0.0f;
+        if (i - s >= halo) return far[s] * power2(u_i - u[s + halo]);
+        float sum = 0.0f;
+        for (int t = s; t <= i; t++)
+            if (pairs[t] > static_cast<float>(t - s)) sum += w[t] * power2(u_i - u[t]);
+        return sum;
+    }
+};
+
+// S^T of 64 columns, from and to [K,V].
+template <int K>
+__device__ inline void get_state(float (&S)[K / 2], const chunk_state &from, int64_t b, int64_t h, int v) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < K / 2; i++)
+        S[i] = from.data ? from.at(b, h, i / 4 * 8 + t * 2 + i % 2)[v + g + i % 4 / 2 * 8] : 0.0f;
+}
+template <int K>
+__device__ inline void set_state(const float (&S)[K / 2], const chunk_state &to, int64_t b, int64_t h, int v) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < K / 2; i++) to.at(b, h, i / 4 * 8 + t * 2 + i % 2)[v + g + i % 4 / 2 * 8] = S[i];
+}
+
+// First operand of the warp's 16 rows out of accumulators, 16 columns at a time.
+template <int n> __device__ inline void fragment(uint32_t (&to)[4], const float (&d)[n], int step) {
+    const float *from = d + step * 8;
+    to[0] = bf16_pair(from[0], from[1]);
+    to[1] = bf16_pair(from[2], from[3]);
+    to[2] = bf16_pair(from[4], from[5]);
+    to[3] = bf16_pair(from[6], from[7]);
+}
+
+// Columns 16 warp .. of a tile, transposed: first operands for a contraction along its rows.
+__device__ inline void transposed_fragments(uint32_t (&to)[4][4], const __nv_bfloat16 *tile, int warp) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int step = 0; step < 4; step++)
+        load_matrix_transposed(to[step],
+                               tile + swizzled<64>(step * 16 + lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8));
+}
+
+__device__ inline uint32_t scaled(uint32_t pair, float2 by) {
+    return bf16_pair(__uint_as_float(pair << 16) * by.x, __uint_as_float(pair & 0xffff0000u) * by.y);
+}
+
+// Scales the contracted rows.
+__device__ inline void scale_fragments(uint32_t (&f)[4][4], const float *by) {
+    const int t = threadIdx.x % 4;
+#pragma unroll
+    for (int step = 0; step < 4; step++) {
+        const float2 low = *reinterpret_cast<const float2 *>(by + step * 16 + t * 2);
+        const float2 high = *reinterpret_cast<const float2 *>(by + step * 16 + 8 + t * 2);
+        f[step][0] = scaled(f[step][0], low);
+        f[step][1] = scaled(f[step][1], low);
+        f[step][2] = scaled(f[step][2], high);
+        f[step][3] = scaled(f[step][3], high);
+    }
+}
+
+// bf16 fragments of S^T to device memory.
+template <int K> __device__ inline void keep_state(uint4 *to, const uint32_t (&S)[K / 16][4]) {
+#pragma unroll
+    for (int step = 0; step < K / 16; step++)
+        to[step * 32 + threadIdx.x % 32] = make_uint4(S[step][0], S[step][1], S[step][2], S[step][3]);
+}
+
+// Where the fragments of 16 columns v of S^T behind or before chunk c lie.
+template <int K>
+__device__ inline uint4 *state_at(uint4 *states, const chunk_task &a, int64_t head, int c, int V, int v) {
+    return states + ((head * a.chunks + c) * (V / 16) + v / 16) * (K / 16 * 32);
+}
+
+} // namespace fwa
+#endif

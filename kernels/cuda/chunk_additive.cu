@@ -1,0 +1,166 @@
+// The chunk kernels of the additive core as a fast path of the driver (mixer_common.cuh): which calls they take, how
+// memory is laid out, what runs in which order. Everything goes from tensor to tensor; fp32 arrays hold gates alone.
+#include "kernels/cuda/chunk_additive.cuh"
+
+#include "core/shape.h"
+#include "kernels/cuda/chunk_edges.cuh"
+#include "kernels/cuda/mixer_common.cuh"
+#include "kernels/cuda/moves.cuh"
+
+namespace {
+
+using namespace fwa;
+
+bool tensor_size(int64_t n) {
+    return n == 64 || n == 128;
+}
+
+const char *refusal(const mixer_kit &kit, const fwa_mixer_call *call) {
+    const fwa_mixer_options &options = call->options;
+    if (kit.rate != rate_kind::plain && kit.rate != rate_kind::falcon) return "the rule has steps of another kind";
+    if (!tensor_size(call->shape.K) || !tensor_size(call->shape.V)) return "K and V are not 64 or 128";
+    if (options.window > halo_most + 1) return "the window is longer than 4";
+    if (options.read != FWA_READ_AFTER_WRITE) return "the read comes before the write";
+    if (options.normalized_read) return "the read is normalised";
+    if (call->shape.T > INT32_MAX / 2) return "the sequence is too long";
+    return nullptr;
+}
+
+struct layout {
+    chunk_task task;
+    chunk_rate rate;
+    float *gates[4]; // u, w, pairs, far
+};
+
+chunk_view view_of_rows(fwa_tensor t) {
+    return {static_cast<__nv_bfloat16 *>(t.data), t.stride[0], t.stride[1], t.stride[2]};
+}
+
+chunk_state view_of_state(fwa_tensor t) {
+    return {static_cast<float *>(t.data), t.stride[0], t.stride[1], t.stride[2]};
+}
+
+void set_sizes(const fwa_mixer_call *call, layout *l) {
+    const mixer_task &a = l->rate.task;
+    chunk_task &t = l->task;
+    t.B = static_cast<int>(a.B), t.T = static_cast<int>(a.T), t.Hq = static_cast<int>(a.Hq),
+    t.H = static_cast<int>(a.H);
+    t.group = static_cast<int>(a.group), t.halo = static_cast<int>(a.halo), t.shift = a.shifted ? 1 : 0;
+    t.chunks = static_cast<int>(fwa_ceil_div(a.T, tile_rows_64 - a.halo));
+    t.q = view_of_rows(call->q), t.k = view_of_rows(call->k), t.v = view_of_rows(call->v), t.o = view_of_rows(call->o);
+    t.S0 = view_of_state(call->in.S), t.S_end = view_of_state(call->out.S);
+}
+
+// Gates and states stay for the backward pass where there is one.
+void plan_gates(const mixer_kit &kit, fwa_bump *kept, layout *l) {
+    const mixer_task &a = l->rate.task;
+    const int64_t rows = a.H * l->task.chunks * tile_rows_64 * a.B;
+    for (int i = 0; i < (a.halo > 0 ? 4 : 2); i++) l->gates[i] = FWA_TAKE(kept, float, rows);
+    l->task.u = l->gates[0], l->task.w = l->gates[1], l->task.pairs = l->gates[2], l->task.far = l->gates[3];
+    l->rate.kind = kit.rate;
+    if (kit.rate == rate_kind::falcon) l->rate.energy = FWA_TAKE(kept, float, rows / a.group);
+}
+
+void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, fwa_bump *saved, fwa_bump *scratch,
+                 layout *l) {
+    mixer_task &a = l->rate.task;
+    chunk_task &t = l->task;
+    const int64_t states = a.B * a.H * t.chunks * a.K * a.V / 8, edges = a.B * t.chunks * (2 * a.halo + 1);
+    plan_gates(kit, a.save ? saved : scratch, l);
+    if (a.save) t.states = FWA_TAKE(saved, uint4, states);
+    if (call->reset.ndim > 0) {
+        a.first = FWA_TAKE(scratch, int32_t, a.B * a.T);
+        a.drop = FWA_TAKE(scratch, uint8_t, a.B * a.T);
+    }
+    const bool resumed = (a.shifted && a.resumed) || a.n > 0;
+    if (resumed) {
+        t.first_x = FWA_TAKE(scratch, __nv_bfloat16, a.B * a.Hq * (a.halo + 1) * a.K);
+        t.first_v = FWA_TAKE(scratch, __nv_bfloat16, a.B * a.H * (a.halo + 1) * a.V);
+    }
+    if (!backward) return;
+    t.grads = FWA_TAKE(scratch, uint4, states);
+    if (a.halo > 0) t.band = FWA_TAKE(scratch, float, a.B *a.Hq *t.chunks *tile_rows_64 *halo_most);
+    if (a.halo == 0 && !resumed) return;
+    t.edge_x = FWA_TAKE(scratch, float, edges *a.Hq *a.K);
+    t.edge_v = FWA_TAKE(scratch, float, edges *a.H *a.V);
+}
+
+fwa_status plan(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, fwa_bump *saved, fwa_bump *scratch,
+                layout *l) {
+    *l = {};
+    FWA_TRY(mixer_describe(kit, call, &l->rate.task));
+    set_sizes(call, l);
+    plan_memory(kit, call, backward, saved, scratch, l);
+    return FWA_OK;
+}
+
+fwa_status bytes(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, size_t *saved, size_t *scratch) {
+    fwa_bump saved_bump = {}, scratch_bump = {};
+    layout l;
+    FWA_TRY(plan(kit, call, backward, &saved_bump, &scratch_bump, &l));
+    *saved = saved_bump.used;
+    *scratch = scratch_bump.used;
+    return FWA_OK;
+}
+
+fwa_status check_rows(const mixer_kit &kit, const char *name, fwa_tensor t) {
+    FWA_CHECK(
+        rows_aligned(t), FWA_USAGE,
+        "%s: rows of %s do not start on multiples of 16 bytes, which the chunk kernels expect; align them or use the "
+        "recurrent form",
+        kit.rule->name, name);
+    return FWA_OK;
+}
+
+fwa_status bind(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, layout *l) {
+    fwa_bump saved = {static_cast<char *>(call->saved.data), 0};
+    fwa_bump scratch = {static_cast<char *>(call->scratch.data), 0};
+    FWA_TRY(check_rows(kit, "q", call->q));
+    FWA_TRY(check_rows(kit, "k", call->k));
+    FWA_TRY(check_rows(kit, "v", call->v));
+    FWA_TRY(check_rows(kit, "o", call->o));
+    return plan(kit, call, backward, &saved, &scratch, l);
+}
+
+fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call) {
+    layout l;
+    FWA_TRY(bind(kit, call, false, &l));
+    const mixer_task &a = l.rate.task;
+    if (a.first) FWA_TRY(find_windows(stream, a));
+    FWA_TRY(chunk_first_pairs(stream, a, l.task));
+    FWA_TRY(chunk_rate_forward(stream, l.rate, l.task, l.gates));
+    FWA_TRY(chunk_additive_forward(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
+    return chunk_last_pairs(stream, a, l.task);
+}
+
+fwa_status bind_grads(const mixer_kit &kit, const fwa_mixer_grads *grads, layout *l) {
+    FWA_TRY(check_rows(kit, "d_o", grads->d_o));
+    FWA_TRY(check_rows(kit, "dq", grads->dq));
+    FWA_TRY(check_rows(kit, "dk", grads->dk));
+    FWA_TRY(check_rows(kit, "dv", grads->dv));
+    mixer_describe_grads(grads, &l->rate.task);
+    l->task.d_o = view_of_rows(grads->d_o), l->task.dq = view_of_rows(grads->dq);
+    l->task.dk = view_of_rows(grads->dk), l->task.dv = view_of_rows(grads->dv);
+    l->task.dS_end = view_of_state(grads->d_out.S), l->task.dS0 = view_of_state(grads->d_in.S);
+    return FWA_OK;
+}
+
+fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call,
+                    const fwa_mixer_grads *grads) {
+    layout l;
+    FWA_TRY(bind(kit, call, true, &l));
+    FWA_TRY(bind_grads(kit, grads, &l));
+    const mixer_task &a = l.rate.task;
+    if (a.first) FWA_TRY(find_windows(stream, a));
+    FWA_TRY(chunk_first_pairs(stream, a, l.task));
+    FWA_TRY(chunk_additive_scan(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(chunk_additive_grads(stream, l.task, l.rate));
+    FWA_TRY(chunk_join_rows(stream, a, l.task));
+    return chunk_state_grads(stream, a, l.task);
+}
+
+} // namespace
+
+namespace fwa {
+const fast_path chunk_additive = {&core_additive, "chunk kernels, bf16", refusal, bytes, forward, backward};
+}

@@ -1,0 +1,17 @@
+// The bf16 chunk kernels of the additive core (docs/kernels.md). K, V in {64, 128}.
+#ifndef FWA_KERNELS_CUDA_CHUNK_ADDITIVE_CUH
+#define FWA_KERNELS_CUDA_CHUNK_ADDITIVE_CUH
+
+#include "kernels/cuda/chunk_rate.cuh"
+
+namespace fwa {
+
+// o and S_end; `states` where it is not null.
+fwa_status chunk_additive_forward(cudaStream_t stream, const chunk_task &task, int K, int V);
+// `grads` and dS0.
+fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, int K, int V);
+// dq, dk, dv, edge_x, edge_v and the gradients of scalars, from `states` and `grads`.
+fwa_status chunk_additive_grads(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate);
+
+} // namespace fwa
+#endif

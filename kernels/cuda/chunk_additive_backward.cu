@@ -1,0 +1,420 @@
+// Chunk form of the additive core, backward, the chunk-parallel part (docs/kernels.md). With P = Q X^T, D = dO V^T,
+// Y = dO S^T, Z = V dS'^T and the mask M of a chunk, M_C the weights with which its pairs leave it:
+//
+//   dQ = (D o M) X + diag(h) Y      dX = (D o M)^T Q + diag(M_C) Z      dV = (P o M)^T dO + diag(M_C) X dS'
+//   dM = P o D,  dM_C = X . Z,  dh = Q . Y,  dh_C = <S, dS'>, and from these the gradients of w and of the decays
+//
+// bf16 operands, fp32 sums; overwritten, the same bits every time. A block takes a chunk of a query/key head, 8 warps:
+// each warpgroup has half of the columns of every product. S and then dS' use one tile, so that two blocks fit a
+// multiprocessor where K = V = 128. Value heads that share the query/key head are taken in turn; dQ and dX add up in
+// registers.
+#include "kernels/cuda/chunk_additive_gates.cuh"
+
+namespace {
+
+using namespace fwa;
+
+constexpr int threads = 256;
+
+// Where this warpgroup's half of the columns of a tile [rows,columns] starts.
+template <int columns> __device__ int half(int group, int rows = 64) {
+    return columns == 128 ? group * rows * 64 : group * 32;
+}
+
+template <int K, int V> constexpr int fragments = K *V / 256 / 8; // of a state, for each warp
+
+template <int K, int V> __device__ void read_state(uint4 (&to)[fragments<K, V>], const uint4 *from) {
+#pragma unroll
+    for (int i = 0; i < fragments<K, V>; i++)
+        to[i] =
+            from[(static_cast<int>(threadIdx.x) / 32 * fragments<K, V> + i) * 32 + static_cast<int>(threadIdx.x) % 32];
+}
+
+template <int K, int V> __device__ void place_state(__nv_bfloat16 *tile, const uint4 (&from)[fragments<K, V>]) {
+    const place at;
+#pragma unroll
+    for (int i = 0; i < fragments<K, V>; i++) {
+        const int block = (at.group * 4 + at.warp) * fragments<K, V> + i;
+        const int row = block / (K / 16) * 16 + at.lane % 16, column = block % (K / 16) * 16 + at.lane / 16 * 8;
+        store_matrix(tile + column / 64 * (V * 64) + swizzled<64>(row, column % 64), from[i].x, from[i].y, from[i].z,
+                     from[i].w);
+    }
+}
+
+__device__ float dot_pair(uint32_t a, uint32_t b) {
+    return __uint_as_float(a << 16) * __uint_as_float(b << 16) +
+           __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u);
+}
+
+template <int n> __device__ float dot_states(const uint4 (&a)[n], const uint4 (&b)[n]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        sum += (dot_pair(a[i].x, b[i].x) + dot_pair(a[i].y, b[i].y)) +
+               (dot_pair(a[i].z, b[i].z) + dot_pair(a[i].w, b[i].w));
+    return warp_sum(sum);
+}
+
+__device__ float quad_sum(float x) {
+    x += __shfl_xor_sync(everyone, x, 1);
+    return x + __shfl_xor_sync(everyone, x, 2);
+}
+
+// d [64,columns/2] times `tile` elementwise, summed over the columns: rows g and g + 8.
+template <int columns> __device__ float2 row_dots(const float (&d)[columns / 4], const __nv_bfloat16 *half) {
+    const place at;
+    float low = 0.0f, high = 0.0f;
+#pragma unroll
+    for (int j = 0; j < columns / 16; j++) {
+        const int base = columns == 128 ? 0 : at.group * 32;
+        const __nv_bfloat16 *tile = half - base;
+        const auto a = __bfloat1622float2(
+            *reinterpret_cast<const __nv_bfloat162 *>(tile + swizzled<64>(at.row, base + j * 8 + at.t * 2)));
+        const auto b = __bfloat1622float2(
+            *reinterpret_cast<const __nv_bfloat162 *>(tile + swizzled<64>(at.row + 8, base + j * 8 + at.t * 2)));
+        low += d[j * 4] * a.x + d[j * 4 + 1] * a.y;
+        high += d[j * 4 + 2] * b.x + d[j * 4 + 3] * b.y;
+    }
+    return make_float2(quad_sum(low), quad_sum(high));
+}
+
+template <int n> __device__ void scale_rows(float (&d)[n], float low, float high) {
+#pragma unroll
+    for (int i = 0; i < n; i += 4) d[i] *= low, d[i + 1] *= low, d[i + 2] *= high, d[i + 3] *= high;
+}
+
+// Rows of the warp, columns of the warpgroup, as bf16 into a tile [64,columns].
+template <int columns> __device__ void place_rows(__nv_bfloat16 *half, const uint32_t (&d)[columns / 8]) {
+    const place at;
+    const int base = columns == 128 ? 0 : at.group * 32;
+#pragma unroll
+    for (int j = 0; j < columns / 16; j += 2)
+        store_matrix(half - base + swizzled<64>(at.warp * 16 + at.lane % 16, base + j * 8 + at.lane / 16 * 8), d[j * 2],
+                     d[j * 2 + 1], d[j * 2 + 2], d[j * 2 + 3]);
+}
+template <int n> __device__ void pack_pairs(uint32_t (&to)[n], const float (&from)[2 * n]) {
+#pragma unroll
+    for (int i = 0; i < n; i++) to[i] = bf16_pair(from[2 * i], from[2 * i + 1]);
+}
+
+// The same rows to device memory: to(row) is null for rows that go nowhere.
+template <int columns, typename F> __device__ void copy_rows(const __nv_bfloat16 *half, F to) {
+    const place at;
+    constexpr int pieces = columns / 16;
+    const int base = columns == 128 ? 0 : at.group * 32;
+    __syncwarp();
+#pragma unroll
+    for (int i = at.lane; i < 16 * pieces; i += 32) {
+        const int row = at.warp * 16 + i / pieces, column = i % pieces * 8;
+        __nv_bfloat16 *out = to(row);
+        if (out)
+            *reinterpret_cast<uint4 *>(out + at.group * (columns / 2) + column) =
+                *reinterpret_cast<const uint4 *>(half - base + swizzled<64>(row, base + column));
+    }
+}
+
+// Sums of P o D of this thread's rows and, over the warp's rows, of the column that it keeps.
+struct mask_sums {
+    float row_low, row_high, column;
+};
+
+// P, D [64,32]: columns 32 group .. of the tile. Masked into m.p and m.d; the diagonal into m.far without a window.
+template <int K, int V, bool window>
+__device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D)[16], float *band, int halo) {
+    const place at;
+    const tile_mask<window> mask = {m.u, m.w, m.far, m.pairs, halo};
+    const float u_low = m.u[at.row], u_high = m.u[at.row + 8];
+    mask_sums sums = {0.0f, 0.0f, 0.0f};
+    float column[8];
+#pragma unroll
+    for (int n = 0; n < 16; n++) {
+        const int s = at.group * 32 + n / 4 * 8 + at.t * 2 + n % 2, high = n % 4 / 2, i = at.row + high * 8;
+        const float both = P[n] * D[n], u_i = high ? u_high : u_low;
+        float weight, apart; // M_is; what a gradient of the pair's weight is made of
+        if constexpr (window) {
+            weight = mask.at(i, s, u_i);
+            apart = i - s >= halo ? power2(u_i - m.u[s + halo]) * both : 0.0f;
+            if (i - s >= 0 && i - s < halo) band[s * halo_most + i - s] = i >= halo ? both : 0.0f;
+            if (i < halo) apart = 0.0f;
+            (high ? sums.row_high : sums.row_low) += weight * both;
+        } else {
+            const float decay = s <= i ? power2(u_i - m.u[s]) : 0.0f;
+            weight = m.w[s] * decay;
+            apart = s < i ? decay * both : 0.0f;
+            if (s == i) m.far[s] = both;
+            (high ? sums.row_high : sums.row_low) += m.w[s] * apart;
+        }
+        if (high)
+            column[n / 4 * 2 + n % 2] += apart;
+        else
+            column[n / 4 * 2 + n % 2] = apart;
+        P[n] *= weight;
+        D[n] *= weight;
+    }
+    sums.row_low = quad_sum(sums.row_low);
+    sums.row_high = quad_sum(sums.row_high);
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+        for (int offset = 4; offset < 32; offset *= 2) column[n] += __shfl_xor_sync(everyone, column[n], offset);
+        if (at.g == n) sums.column = column[n];
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j += 2) {
+        const int to = swizzled<64>(at.warp * 16 + at.lane % 16, at.group * 32 + j * 8 + at.lane / 16 * 8);
+        store_matrix(m.p + to, bf16_pair(P[j * 4], P[j * 4 + 1]), bf16_pair(P[j * 4 + 2], P[j * 4 + 3]),
+                     bf16_pair(P[j * 4 + 4], P[j * 4 + 5]), bf16_pair(P[j * 4 + 6], P[j * 4 + 7]));
+        store_matrix(m.d + to, bf16_pair(D[j * 4], D[j * 4 + 1]), bf16_pair(D[j * 4 + 2], D[j * 4 + 3]),
+                     bf16_pair(D[j * 4 + 4], D[j * 4 + 5]), bf16_pair(D[j * 4 + 6], D[j * 4 + 7]));
+    }
+    return sums;
+}
+
+// The column of m that mask_sums.column belongs to.
+__device__ int kept_column() {
+    const place at;
+    return at.group * 32 + at.g / 2 * 8 + at.t * 2 + at.g % 2;
+}
+
+// d += diag(by) times `tile`: rows of the warp, columns of the warpgroup.
+template <int columns> __device__ void add_rows(float (&d)[columns / 4], const __nv_bfloat16 *half, const float *by) {
+    const place at;
+    const int base = columns == 128 ? 0 : at.group * 32;
+    const float low = by[at.row], high = by[at.row + 8];
+#pragma unroll
+    for (int j = 0; j < columns / 16; j++) {
+        const auto x = __bfloat1622float2(
+            *reinterpret_cast<const __nv_bfloat162 *>(half - base + swizzled<64>(at.row, base + j * 8 + at.t * 2)));
+        const auto y = __bfloat1622float2(
+            *reinterpret_cast<const __nv_bfloat162 *>(half - base + swizzled<64>(at.row + 8, base + j * 8 + at.t * 2)));
+        d[j * 4] += low * x.x, d[j * 4 + 1] += low * x.y, d[j * 4 + 2] += high * y.x, d[j * 4 + 3] += high * y.y;
+    }
+    __syncwarp();
+}
+
+// The thread's rows among those that are kept in fp32, [2 halo+1,columns] of this tile.
+template <int columns>
+__device__ void keep_edges(float *to, const float (&d)[columns / 4], const chunk_task &a, int c, int shift) {
+    const place at;
+    if (!to) return;
+#pragma unroll
+    for (int high = 0; high < 2; high++) {
+        const int row = edge_row(a, c, at.row + high * 8, shift);
+        if (row < 0) continue;
+        float *out = to + row * columns + at.group * (columns / 2) + at.t * 2;
+#pragma unroll
+        for (int j = 0; j < columns / 16; j++)
+            *reinterpret_cast<float2 *>(out + j * 8) = make_float2(d[j * 4 + high * 2], d[j * 4 + high * 2 + 1]);
+    }
+}
+
+// Rows that are whole, as bf16 through their tile.
+template <int columns>
+__device__ void write_rows(__nv_bfloat16 *half, const float (&d)[columns / 4], float *edges, const chunk_task &a,
+                           const chunk_view &to, int b, int h, int c, int shift) {
+    uint32_t pairs[columns / 8];
+    keep_edges<columns>(edges, d, a, c, shift);
+    pack_pairs(pairs, d);
+    place_rows<columns>(half, pairs);
+    copy_rows<columns>(half, [&](int row) {
+        const int t = tile_step(a, c, row);
+        return to.data && t < a.T && edge_row(a, c, row, shift) < 0 ? to.row(b, t - shift, h) : nullptr;
+    });
+}
+
+template <int K, int V, bool window, bool shared>
+__global__ void __launch_bounds__(threads, 2)
+    chunk_grads_kernel(const __grid_constant__ chunk_task a, const __grid_constant__ chunk_rate rate) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    auto &m = *reinterpret_cast<grads_memory<K, V> *>(memory);
+    auto &parts = *reinterpret_cast<part_sums *>(m.p);
+    const place at;
+    const int c = static_cast<int>(blockIdx.x) % a.chunks, key = static_cast<int>(blockIdx.x) / a.chunks;
+    const int b = key / a.Hq, hq = key % a.Hq, thread = static_cast<int>(threadIdx.x);
+    __nv_bfloat16 *q_half = m.q + half<K>(at.group), *x_half = m.x + half<K>(at.group);
+    __nv_bfloat16 *v_half = m.v + half<V>(at.group);
+    const operand_tile q(m.q), x(m.x), v_tile(m.v), d_o(m.d_o), p(m.p), d(m.d);
+    const operand_tile state(m.state[0]), d_state(m.state[state_tiles<K, V> - 1]);
+    const operand_tile q_columns(q, half<K>(at.group)), x_columns(x, half<K>(at.group));
+    const operand_tile d_o_columns(d_o, half<V>(at.group)), state_columns(state, half<K>(at.group, V));
+    const operand_tile d_state_columns(d_state, half<K>(at.group, V));
+    const operand_tile x_rows(x, at.group * 2048), v_rows(v_tile, at.group * 2048);
+    const operand_tile d_state_rows(d_state, at.group * (V / 2) * 64);
+    float dq[K / 4], dx[K / 4], energy[2] = {0.0f, 0.0f};
+    float *band = a.band + static_cast<int64_t>(blockIdx.x) * (64 * halo_most);
+    load_steps<K, threads>(m.q, thread, a, a.q, b, hq, c);
+    load_keys<K, threads>(m.x, thread, a, b, hq * a.group, c);
+    for (int h = hq * a.group; h < (hq + 1) * a.group; h++) {
+        const int64_t head = static_cast<int64_t>(b) * a.H + h, gates = (head * a.chunks + c) * 64;
+        load_steps<V, threads>(m.d_o, thread, a, a.d_o, b, h, c);
+        for (int v = 0; v < V; v += 64) load_values<threads>(m.v + v * 64, thread, a, V, v, b, h, c);
+        copy_commit();
+        uint4 behind[fragments<K, V>];
+        float state_part;
+        {
+            uint4 before[fragments<K, V>];
+            read_state<K, V>(before, state_at<K>(a.states, a, head, c, V, 0));
+            read_state<K, V>(behind, state_at<K>(a.grads, a, head, c, V, 0));
+            if (thread < 64) {
+                m.u[thread] = a.u[gates + thread];
+                m.w[thread] = a.w[gates + thread];
+                if (window) m.far[thread] = a.far[gates + thread], m.pairs[thread] = a.pairs[gates + thread];
+            }
+            place_state<K, V>(m.state[0], before);
+            if (state_tiles<K, V> == 2) place_state<K, V>(m.state[1], behind);
+            state_part = dot_states(before, behind);
+        }
+        copy_wait<0>();
+        publish();
+        __syncthreads();
+        float Y[K / 4];
+        mask_sums sums;
+        {
+            float P[16], D[16];
+            products_begin();
+#pragma unroll
+            for (int k = 0; k < K; k += 16) {
+                const int step = k / 64 * 4096 + k % 64;
+                product<32, 0, 0>(P, q.k(step), x_rows.k(step), k > 0);
+            }
+#pragma unroll
+            for (int k = 0; k < V; k += 16) {
+                const int step = k / 64 * 4096 + k % 64;
+                product<32, 0, 0>(D, d_o.k(step), v_rows.k(step), k > 0);
+            }
+            products_commit();
+            products_wait<0>();
+            products_done(P);
+            products_done(D);
+            sums = apply_mask<K, V, window>(m, P, D, band, a.halo);
+        }
+        products_begin();
+#pragma unroll
+        for (int v = 0; v < V; v += 16)
+            product<K / 2, 0, 1>(Y, d_o.k(v / 64 * 4096 + v % 64), state_columns.mn(v * 64, V), v > 0);
+        products_commit();
+        products_wait<0>();
+        products_done(Y);
+        const float2 history = row_dots<K>(Y, q_half);
+        const bool low = at.row >= a.halo, high = at.row + 8 >= a.halo;
+        scale_rows(Y, low ? power2(m.u[at.row]) : 0.0f, high ? power2(m.u[at.row + 8]) : 0.0f);
+        if (shared) {
+#pragma unroll
+            for (int i = 0; i < K / 4; i++) dq[i] = h == hq * a.group ? Y[i] : dq[i] + Y[i];
+        }
+        float(&dq_sum)[K / 4] = shared ? dq : Y;
+        publish();
+        __syncthreads();
+        if (state_tiles<K, V> == 1) place_state<K, V>(m.state[0], behind);
+        products_begin();
+#pragma unroll
+        for (int s = 0; s < 64; s += 16) product<K / 2, 0, 1>(dq_sum, d.k(s), x_columns.mn(s * 64, 64), true);
+        products_commit();
+        if (state_tiles<K, V> == 1) publish();
+        products_wait<0>();
+        products_done(dq_sum);
+        uint32_t dq_pairs[K / 8];
+        if (!shared) pack_pairs(dq_pairs, dq_sum);
+        if (state_tiles<K, V> == 1) __syncthreads();
+        float Z[K / 4], dv[V / 4];
+        products_begin();
+#pragma unroll
+        for (int v = 0; v < V; v += 16)
+            product<K / 2, 0, 1>(Z, v_tile.k(v / 64 * 4096 + v % 64), d_state_columns.mn(v * 64, V), v > 0);
+#pragma unroll
+        for (int k = 0; k < K; k += 16)
+            product<V / 2, 0, 0>(dv, x.k(k / 64 * 4096 + k % 64), d_state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
+        products_commit();
+        products_wait<0>();
+        products_done(Z);
+        products_done(dv);
+        const float2 leave = row_dots<K>(Z, x_half);
+        const tile_mask<window> mask = {m.u, m.w, m.far, m.pairs, a.halo};
+        const float out_low = mask.at(63, at.row, m.u[63]), out_high = mask.at(63, at.row + 8, m.u[63]);
+        scale_rows(Z, out_low, out_high);
+        scale_rows(dv, out_low, out_high);
+        if (shared) {
+#pragma unroll
+            for (int i = 0; i < K / 4; i++) dx[i] = h == hq * a.group ? Z[i] : dx[i] + Z[i];
+        }
+        float(&dx_sum)[K / 4] = shared ? dx : Z;
+        products_begin();
+#pragma unroll
+        for (int i = 0; i < 64; i += 16) {
+            product<K / 2, 1, 1>(dx_sum, d.mn(i * 64, 64), q_columns.mn(i * 64, 64), true);
+            product<V / 2, 1, 1>(dv, p.mn(i * 64, 64), d_o_columns.mn(i * 64, 64), true);
+        }
+        products_commit();
+        products_wait<0>();
+        products_done(dx_sum);
+        products_done(dv);
+        __syncthreads();
+        if (at.t == 0) {
+            parts.row[at.group][at.row] = sums.row_low, parts.row[at.group][at.row + 8] = sums.row_high;
+            parts.history[at.group][at.row] = history.x, parts.history[at.group][at.row + 8] = history.y;
+            parts.leave[at.group][at.row] = leave.x, parts.leave[at.group][at.row + 8] = leave.y;
+        }
+        parts.column[at.warp][kept_column()] = sums.column;
+        if (at.lane == 0) parts.state[thread / 32] = state_part;
+        const int64_t edges = static_cast<int64_t>(a.chunks) * (2 * a.halo + 1);
+        float *edge_v = a.edge_v ? a.edge_v + (head * edges + static_cast<int64_t>(c) * (2 * a.halo + 1)) * V : nullptr;
+        write_rows<V>(v_half, dv, edge_v, a, a.dv, b, h, c, 0);
+        const bool last = !shared || h + 1 == (hq + 1) * a.group;
+        if (last) {
+            if (shared) pack_pairs(dq_pairs, dq_sum);
+            place_rows<K>(q_half, dq_pairs);
+            copy_rows<K>(q_half, [&](int row) {
+                const int t = tile_step(a, c, row);
+                return a.dq.data && row >= a.halo && t < a.T ? a.dq.row(b, t, hq) : nullptr;
+            });
+        }
+        __syncthreads();
+        if (thread < 32) {
+            const gate_pair pair =
+                window ? window_gate_grads(m, parts, band, a.halo, thread) : plain_gate_grads(m, parts, thread);
+            scalar_grads(rate, a, pair, b, hq, h, c, energy);
+            if (last && rate.energy) pulls(m, parts, energy, a.halo);
+        }
+        if (last) {
+            if (rate.energy) {
+                __syncthreads();
+                add_rows<K>(dx_sum, x_half, parts.pull);
+            }
+            float *edge_x =
+                a.edge_x ? a.edge_x + (key * edges + static_cast<int64_t>(c) * (2 * a.halo + 1)) * K : nullptr;
+            write_rows<K>(x_half, dx_sum, edge_x, a, a.dk, b, hq, c, a.shift);
+            if (a.shift && a.dk.data && c + 1 == a.chunks && thread < K / 8)
+                *reinterpret_cast<uint4 *>(a.dk.row(b, a.T - 1, hq) + thread * 8) = make_uint4(0, 0, 0, 0);
+        }
+        if (shared) __syncthreads();
+    }
+}
+
+template <int K, int V, bool window, bool shared>
+fwa_status launch_grads(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate) {
+    const auto kernel = chunk_grads_kernel<K, V, window, shared>;
+    constexpr int bytes = sizeof(grads_memory<K, V>);
+    FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.Hq * task.chunks), threads, bytes, stream, task, rate);
+    return FWA_OK;
+}
+
+template <int K, int V> fwa_status pick_grads(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate) {
+    if (task.halo > 0)
+        return task.group > 1 ? launch_grads<K, V, true, true>(stream, task, rate)
+                              : launch_grads<K, V, true, false>(stream, task, rate);
+    return task.group > 1 ? launch_grads<K, V, false, true>(stream, task, rate)
+                          : launch_grads<K, V, false, false>(stream, task, rate);
+}
+
+} // namespace
+
+namespace fwa {
+
+fwa_status chunk_additive_grads(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate) {
+    const bool narrow = rate.task.V == 64;
+    if (rate.task.K == 64)
+        return narrow ? pick_grads<64, 64>(stream, task, rate) : pick_grads<64, 128>(stream, task, rate);
+    return narrow ? pick_grads<128, 64>(stream, task, rate) : pick_grads<128, 128>(stream, task, rate);
+}
+
+} // namespace fwa

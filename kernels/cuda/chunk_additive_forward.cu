@@ -1,0 +1,226 @@
+// Chunk form of the additive core, forward (docs/kernels.md): one pass over the chunks of a head,
+//
+//   O = diag(h) Q S + ((Q X^T) o M) V      S' = h_C S + X^T diag(M_C) V      h_i = e^{u_i}
+//
+// bf16 operands, fp32 sums; S stays in fp32. o and the leaving state are overwritten; S before every chunk is kept as
+// bf16 where a backward pass follows. A warpgroup holds 64 columns of V, transposed: rows of its accumulators are
+// columns of V, so that S^T and O^T are first operands out of registers and nothing is exchanged between warps but the
+// masked P = Q X^T, 8 KB a chunk. Three blocks a multiprocessor: while one waits another computes. X and V are loaded a
+// chunk ahead, Q as soon as its tile is free.
+#include "kernels/cuda/chunk_additive.cuh"
+
+namespace {
+
+using namespace fwa;
+
+constexpr int threads = 128;
+
+// Shared memory of a block.
+template <int K, bool window> struct forward_memory {
+    __nv_bfloat16 q[64 * K];
+    __nv_bfloat16 x[2][64 * K];
+    __nv_bfloat16 v[2][64 * 64];
+    __nv_bfloat16 p[64 * 64]; // masked, then o
+    float u[2][64], w[2][64], leave[2][64], history[2][64];
+    float far[window ? 64 : 1], pairs[window ? 64 : 1];
+};
+
+// Gates of a row, read a chunk ahead.
+struct row_gates {
+    float u, w, last, far, pairs;
+};
+
+template <bool window> __device__ row_gates read_gates(const chunk_task &a, int64_t head, int c, int row) {
+    const int64_t at = (head * a.chunks + c) * 64;
+    row_gates g = {a.u[at + row], a.w[at + row], a.u[at + 63], 0.0f, 0.0f};
+    if (window) g.far = a.far[at + row], g.pairs = a.pairs[at + row];
+    return g;
+}
+
+template <int K, bool window>
+__device__ void write_gates(forward_memory<K, window> &m, int stage, int row, const row_gates &g) {
+    m.u[stage][row] = g.u;
+    m.w[stage][row] = g.w;
+    m.history[stage][row] = power2(g.u);
+    if (!window) m.leave[stage][row] = g.w * power2(g.last - g.u);
+    if (window) m.far[row] = g.far, m.pairs[row] = g.pairs;
+}
+
+// Masked P of the tile, bf16, into shared memory.
+template <int K, bool window>
+__device__ void masked_reads(forward_memory<K, window> &m, const chunk_task &a, int stage, float (&P)[32], int warp) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, i = warp * 16 + g;
+    const tile_mask<window> mask = {m.u[stage], m.w[stage], m.far, m.pairs, a.halo};
+    const float u_low = m.u[stage][i], u_high = m.u[stage][i + 8];
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int s = j * 8 + t * 2 + e;
+            P[j * 4 + e] *= mask.at(i, s, u_low);
+            P[j * 4 + 2 + e] *= mask.at(i + 8, s, u_high);
+        }
+#pragma unroll
+    for (int j = 0; j < 8; j += 2)
+        store_matrix(m.p + swizzled<64>(warp * 16 + lane % 16, j * 8 + lane / 16 * 8),
+                     bf16_pair(P[j * 4], P[j * 4 + 1]), bf16_pair(P[j * 4 + 2], P[j * 4 + 3]),
+                     bf16_pair(P[j * 4 + 4], P[j * 4 + 5]), bf16_pair(P[j * 4 + 6], P[j * 4 + 7]));
+}
+
+// O^T of the warp's 16 columns: through its columns of `stage` to o.
+__device__ void write_reads(__nv_bfloat16 *stage, const float (&O)[32], const chunk_task &a, int64_t b, int64_t h,
+                            int c, int v, int warp) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < 8; j += 2)
+        store_matrix_transposed(stage + swizzled<64>(j * 8 + lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8),
+                                bf16_pair(O[j * 4], O[j * 4 + 1]), bf16_pair(O[j * 4 + 2], O[j * 4 + 3]),
+                                bf16_pair(O[j * 4 + 4], O[j * 4 + 5]), bf16_pair(O[j * 4 + 6], O[j * 4 + 7]));
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int row = i * 16 + lane / 2, column = warp * 16 + lane % 2 * 8, step = tile_step(a, c, row);
+        if (row >= a.halo && step < a.T)
+            *reinterpret_cast<uint4 *>(a.o.row(b, step, h) + v + column) =
+                *reinterpret_cast<const uint4 *>(stage + swizzled<64>(row, column));
+    }
+}
+
+template <int K, bool window> struct forward_block {
+    const chunk_task &a;
+    forward_memory<K, window> &m;
+    operand_tile q, x, p;
+    int b, h, slice, slices, warp;
+
+    __device__ void load_x_v(int c) const {
+        load_keys<K, threads>(m.x[c % 2], threadIdx.x, a, b, h, c);
+        load_values<threads>(m.v[c % 2], threadIdx.x, a, slices * 64, slice * 64, b, h, c);
+    }
+    __device__ void load_q(int c) const {
+        load_steps<K, threads>(m.q, threadIdx.x, a, a.q, b, h / a.group, c);
+    }
+    // Q X^T
+    __device__ void reads(float (&P)[32], int stage) const {
+        products_begin();
+#pragma unroll
+        for (int k = 0; k < K; k += 16) {
+            const int at = k / 64 * 4096 + k % 64;
+            product<64, 0, 0>(P, q.k(at), x.k(at + stage * (64 * K)), k > 0);
+        }
+        products_commit();
+        products_wait<0>();
+        products_done(P);
+    }
+    // S^T Q^T
+    __device__ void history(float (&O)[32], const uint32_t (&S)[K / 16][4]) const {
+        products_begin();
+#pragma unroll
+        for (int k = 0; k < K; k += 16) product<64, 0>(O, S[k / 16], q.k(k / 64 * 4096 + k % 64), k > 0);
+        products_commit();
+        products_wait<0>();
+        products_done(O);
+    }
+};
+
+template <int K, bool window>
+__global__ void __launch_bounds__(threads, 3) chunk_forward_kernel(const __grid_constant__ chunk_task a, int slices) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    auto &m = *reinterpret_cast<forward_memory<K, window> *>(memory);
+    const int head = static_cast<int>(blockIdx.x) / slices, thread = static_cast<int>(threadIdx.x);
+    const forward_block<K, window> at = {a,
+                                         m,
+                                         operand_tile(m.q),
+                                         operand_tile(m.x[0]),
+                                         operand_tile(m.p),
+                                         head / a.H,
+                                         head % a.H,
+                                         static_cast<int>(blockIdx.x) % slices,
+                                         slices,
+                                         thread / 32};
+    const int v = at.slice * 64, t = thread % 4;
+    float S[K / 2];
+    get_state<K>(S, a.S0, at.b, at.h, v + at.warp * 16);
+    at.load_x_v(0);
+    at.load_q(0);
+    copy_commit();
+    row_gates gates = {};
+    if (thread < 64) gates = read_gates<window>(a, head, 0, thread);
+    for (int c = 0; c < a.chunks; c++) {
+        const int stage = c % 2;
+        if (thread < 64) write_gates(m, stage, thread, gates);
+        copy_wait<0>();
+        publish();
+        __syncthreads();
+        if (c + 1 < a.chunks) {
+            at.load_x_v(c + 1);
+            if (thread < 64) gates = read_gates<window>(a, head, c + 1, thread);
+        }
+        float O[32];
+        {
+            float P[32];
+            at.reads(P, stage);
+            masked_reads(m, a, stage, P, at.warp);
+        }
+        if (window && thread < 64)
+            m.leave[stage][thread] =
+                tile_mask<window>{m.u[stage], m.w[stage], m.far, m.pairs, a.halo}.at(63, thread, m.u[stage][63]);
+        {
+            uint32_t rows[K / 16][4];
+#pragma unroll
+            for (int step = 0; step < K / 16; step++) fragment(rows[step], S, step);
+            if (a.states) keep_state<K>(state_at<K>(a.states, a, head, c, slices * 64, v + at.warp * 16), rows);
+            at.history(O, rows);
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            const float2 h = *reinterpret_cast<const float2 *>(m.history[stage] + j * 8 + t * 2);
+            O[j * 4] *= h.x, O[j * 4 + 1] *= h.y, O[j * 4 + 2] *= h.x, O[j * 4 + 3] *= h.y;
+        }
+        publish();
+        __syncthreads();
+        if (c + 1 < a.chunks) at.load_q(c + 1);
+        copy_commit();
+        uint32_t rows[4][4], leaving[4][4];
+        transposed_fragments(rows, m.v[stage], at.warp);
+#pragma unroll
+        for (int i = 0; i < 16; i++) leaving[i / 4][i % 4] = rows[i / 4][i % 4];
+        scale_fragments(leaving, m.leave[stage]);
+        const float h_end = m.history[stage][63];
+#pragma unroll
+        for (int i = 0; i < K / 2; i++) S[i] *= h_end;
+        const operand_tile x(at.x, stage * (64 * K));
+        products_begin();
+#pragma unroll
+        for (int step = 0; step < 4; step++) product<64, 0>(O, rows[step], at.p.k(step * 16), true);
+        products_commit();
+#pragma unroll
+        for (int step = 0; step < 4; step++) product<K, 1>(S, leaving[step], x.mn(step * 16 * 64, 64), true);
+        products_commit();
+        products_wait<0>();
+        products_done(O);
+        products_done(S);
+        __syncthreads();
+        write_reads(m.p, O, a, at.b, at.h, c, v, at.warp);
+    }
+    if (a.S_end.data) set_state<K>(S, a.S_end, at.b, at.h, v + at.warp * 16);
+}
+
+} // namespace
+
+namespace fwa {
+
+template <int K, bool window> fwa_status launch_forward(cudaStream_t stream, const chunk_task &task, int V) {
+    const auto kernel = chunk_forward_kernel<K, window>;
+    constexpr int bytes = sizeof(forward_memory<K, window>);
+    FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * (V / 64)), threads, bytes, stream, task, V / 64);
+    return FWA_OK;
+}
+
+fwa_status chunk_additive_forward(cudaStream_t stream, const chunk_task &task, int K, int V) {
+    if (task.halo > 0)
+        return K == 64 ? launch_forward<64, true>(stream, task, V) : launch_forward<128, true>(stream, task, V);
+    return K == 64 ? launch_forward<64, false>(stream, task, V) : launch_forward<128, false>(stream, task, V);
+}
+
+} // namespace fwa

@@ -1,0 +1,161 @@
+// Gradients of the gates of a chunk in the backward pass of the additive core (chunk_additive_backward.cu), and the
+// shared memory that they come from.
+#ifndef FWA_KERNELS_CUDA_CHUNK_ADDITIVE_GATES_CUH
+#define FWA_KERNELS_CUDA_CHUNK_ADDITIVE_GATES_CUH
+
+#include "kernels/cuda/chunk_additive.cuh"
+
+namespace fwa {
+
+constexpr unsigned everyone = 0xffffffffu;
+
+// Two blocks a multiprocessor leave room for one tile of 128 x 128.
+template <int K, int V> constexpr int state_tiles = K *V < 128 * 128 ? 2 : 1;
+
+template <int K, int V> struct grads_memory {
+    __nv_bfloat16 q[64 * K], x[64 * K];            // later dq, dx
+    __nv_bfloat16 v[64 * V], d_o[64 * V];          // later dv
+    __nv_bfloat16 state[state_tiles<K, V>][K * V]; // rows of S^T, of dS'^T: [V,K]; in turn where there is one tile
+    __nv_bfloat16 p[64 * 64], d[64 * 64];          // masked; later sums
+    float u[64], w[64], far[64], pairs[64];        // far: the diagonal of P o D without a window
+};
+
+// Parts of sums over rows and columns, in the place of p.
+struct part_sums {
+    float row[2][64], history[2][64], leave[2][64], column[4][64], state[8];
+    float reach[halo_most + 1][64], energy[64], pull[64];
+};
+static_assert(sizeof(part_sums) <= 64 * 64 * 2, "fits a tile");
+
+// A thread's place: rows g and g + 8 of its warp, columns 2 t, 2 t + 1 of every eight. Made anew in every phase, so
+// that the compiler does not keep addresses of one phase in registers for another.
+struct place {
+    int group, warp, lane, g, t, row;
+    __device__ place() {
+        int thread;
+        asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+        group = thread / 128, warp = thread / 32 % 4, lane = thread % 32;
+        g = lane / 4, t = lane % 4, row = warp * 16 + g;
+    }
+};
+
+// Inclusive sum over the lanes before (or behind) each lane.
+__device__ inline float sum_before(float x, int lane) {
+    for (int reach = 1; reach < 32; reach *= 2) {
+        const float other = __shfl_up_sync(everyone, x, reach);
+        if (lane >= reach) x += other;
+    }
+    return x;
+}
+__device__ inline float sum_behind(float x, int lane) {
+    for (int reach = 1; reach < 32; reach *= 2) {
+        const float other = __shfl_down_sync(everyone, x, reach);
+        if (lane + reach < 32) x += other;
+    }
+    return x;
+}
+
+// Gradients of two gates: of w and of the log of the decay.
+struct gate_pair {
+    float dw[2], dlg[2];
+};
+
+// Of a chunk without a window, by one warp: lane l has rows 2 l and 2 l + 1. With G = P o D, L = X . Z:
+//   dw_s  = sum_{i >= s} e^{u_i - u_s} G_is + e^{u_C - u_s} L_s
+//   dlg_t = sum_{i >= t > s} M_is G_is + sum_{i >= t} h_i Q_i . Y_i + sum_{s < t} M_Cs L_s + h_C <S, dS'>
+template <int K, int V>
+__device__ inline gate_pair plain_gate_grads(const grads_memory<K, V> &m, const part_sums &parts, int lane) {
+    float behind[2], before[2], state = 0.0f;
+    gate_pair to;
+    for (int i = 0; i < 8; i++) state += parts.state[i];
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        const int r = lane * 2 + e;
+        const float column = (parts.column[0][r] + parts.column[1][r]) + (parts.column[2][r] + parts.column[3][r]);
+        const float leave = (parts.leave[0][r] + parts.leave[1][r]) * power2(m.u[63] - m.u[r]);
+        to.dw[e] = column + m.far[r] + leave;
+        before[e] = m.w[r] * leave;
+        behind[e] = parts.row[0][r] + parts.row[1][r] - m.w[r] * column +
+                    power2(m.u[r]) * (parts.history[0][r] + parts.history[1][r]);
+    }
+    const float all_before = sum_before(before[0] + before[1], lane) - before[0] - before[1];
+    const float all_behind = sum_behind(behind[0] + behind[1], lane);
+    const float through = power2(m.u[63]) * state;
+    to.dlg[0] = all_behind + all_before + through;
+    to.dlg[1] = all_behind - behind[0] + all_before + before[0] + through;
+    return to;
+}
+
+// The same with a window. R_s(t), the gradient of what step t writes of pair s, for t = s .. s + halo:
+//   R_s(t) = sum_{i >= t} e^{u_i - u_t} G_is + e^{u_C - u_t} L_s      dw_t = sum_{s in I_t} R_s(t)
+//   dlg_t = sum_{i >= t} (sum_s M_is G_is + h_i Q_i . Y_i - w_i dw_i) + sum_s M_Cs L_s + h_C <S, dS'>
+template <int K, int V>
+__device__ inline gate_pair window_gate_grads(const grads_memory<K, V> &m, part_sums &parts, const float *band,
+                                              int halo, int lane) {
+    const tile_mask<true> mask = {m.u, m.w, m.far, m.pairs, halo};
+    float behind[2], leaving = 0.0f, state = 0.0f;
+    gate_pair to;
+    for (int i = 0; i < 8; i++) state += parts.state[i];
+    for (int s = lane; s < 64; s += 32) {
+        const float L = parts.leave[0][s] + parts.leave[1][s];
+        float R = L;
+        leaving += mask.at(63, s, m.u[63]) * L;
+        for (int d = halo; d >= 0; d--) {
+            const int t = s + d;
+            if (t > 63) continue;
+            if (d == halo)
+                R = (parts.column[0][s] + parts.column[1][s]) + (parts.column[2][s] + parts.column[3][s]) +
+                    power2(m.u[63] - m.u[t]) * L;
+            else
+                R = band[s * halo_most + d] + (t < 63 ? power2(m.u[t + 1] - m.u[t]) : 1.0f) * R;
+            parts.reach[d][s] = R;
+        }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        const int t = lane * 2 + e;
+        to.dw[e] = behind[e] = 0.0f;
+        if (t < halo) continue;
+        for (int d = 0; d <= halo; d++)
+            if (m.pairs[t] > static_cast<float>(d)) to.dw[e] += parts.reach[d][t - d];
+        behind[e] = parts.row[0][t] + parts.row[1][t] - m.w[t] * to.dw[e] +
+                    power2(m.u[t]) * (parts.history[0][t] + parts.history[1][t]);
+    }
+    const float all_behind = sum_behind(behind[0] + behind[1], lane);
+    const float through = warp_sum(leaving) + power2(m.u[63]) * state;
+    to.dlg[0] = all_behind + through;
+    to.dlg[1] = all_behind - behind[0] + through;
+    return to;
+}
+
+// Gradients of the scalars of a value head; adds those of the energies, over B_t, of the lane's two rows.
+__device__ inline void scalar_grads(const chunk_rate &rate, const chunk_task &a, const gate_pair &gates, int b, int hq,
+                                    int h, int c, float (&energy)[2]) {
+    const place at;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        const int r = at.lane * 2 + e, t = tile_step(a, c, r);
+        if (r < a.halo || t >= a.T) continue;
+        const float E =
+            rate.energy ? rate.energy[((static_cast<int64_t>(b) * a.Hq + hq) * a.chunks + c) * 64 + r] : 0.0f;
+        energy[e] += gates_backward(rate, b, h, t, E, gates.dw[e], gates.dlg[e]);
+    }
+}
+
+// pull_s = 2 sum over the chunk's steps t with s in I_t of dE_t / B_t, by one warp: what x_s adds to its gradient.
+template <int K, int V>
+__device__ inline void pulls(const grads_memory<K, V> &m, part_sums &parts, const float (&energy)[2], int halo) {
+    const place at;
+    parts.energy[at.lane * 2] = energy[0], parts.energy[at.lane * 2 + 1] = energy[1];
+    __syncwarp();
+    for (int s = at.lane; s < 64; s += 32) {
+        float sum = parts.energy[s];
+        for (int d = 1; d <= halo && s + d < 64; d++)
+            if (m.pairs[s + d] > static_cast<float>(d)) sum += parts.energy[s + d];
+        parts.pull[s] = 2.0f * sum;
+    }
+}
+
+} // namespace fwa
+#endif

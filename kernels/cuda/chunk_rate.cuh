@@ -1,0 +1,106 @@
+// Gates of the chunk kernels, in tile order (chunk.cuh), out of a rule's scalars and keys, and their gradients: what
+// rate.cuh is for the general kernels, for rules with one step a head. Scalars are fp32: 1 - alpha is at least
+// eps_gamma, and a decay below e^-128 counts as none left.
+#ifndef FWA_KERNELS_CUDA_CHUNK_RATE_CUH
+#define FWA_KERNELS_CUDA_CHUNK_RATE_CUH
+
+#include "kernels/cuda/chunk.cuh"
+#include "kernels/cuda/mixer_task.cuh"
+#include "kernels/cuda/rate.cuh"
+
+namespace fwa {
+
+constexpr float log_least = -128.0f; // of a decay: e^-128 is 0 in fp32
+
+// What gradients of gates need; parts of a launch.
+struct chunk_rate {
+    mixer_task task; // sizes, options, views of scalars; first and drop where documents end inside (else null)
+    rate_kind kind;
+    float *energy; // [B,Hq,chunks,64]
+};
+
+// u, w (far, pairs) and the energies.
+fwa_status chunk_rate_forward(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task, float *gates[4]);
+
+// First pair of the window of step t, B_t, and whether the state is emptied before the step.
+__device__ inline int64_t window_first(const mixer_task &a, int64_t b, int64_t t) {
+    if (a.first) return a.first[b * a.T + t];
+    const int64_t start = a.shifted && !a.resumed ? a.n + 1 : 0;
+    return max(start, a.n + t - a.halo);
+}
+__device__ inline int window_pairs(const mixer_task &a, int64_t b, int64_t t) {
+    return static_cast<int>(a.n + t + 1 - window_first(a, b, t));
+}
+
+struct step_gates {
+    bool writes, cut, clamped; // has a pair and a denominator; eta was cut by eta_max, alpha by eps_gamma
+    float pairs, energy, lambda, lbar, beta, denominator, eta, log_decay, w;
+};
+
+// Equations (3.3), (4.16), (4.20) as in rate.cu; plain: w = beta or 1, the decay as it comes.
+__device__ inline step_gates gates_of_step(const chunk_rate &rate, int64_t b, int64_t h, int64_t t, float energy) {
+    const mixer_task &a = rate.task;
+    const int pairs = window_pairs(a, b, t);
+    step_gates g = {};
+    if (pairs <= 0) return g;
+    g.pairs = static_cast<float>(pairs);
+    if (rate.kind == rate_kind::plain) {
+        g.writes = true;
+        g.w = a.beta.present() ? a.beta.get(b, t, h) : 1.0f;
+        g.log_decay = a.log_decay.present() ? fmaxf(a.log_decay.get(b, t, h), log_least) : 0.0f;
+        return g;
+    }
+    g.energy = energy;
+    if (a.options.ridge != FWA_RIDGE_NONE) {
+        g.lbar = a.lambda.get(b, t, h);
+        g.lambda = a.options.ridge == FWA_RIDGE_COUPLED ? g.lbar * energy : g.lbar;
+    }
+    g.denominator = 1.0f;
+    if (a.options.step == FWA_STEP_NORMALIZED) g.denominator = energy + g.lambda + static_cast<float>(a.options.eps);
+    g.writes = g.denominator > 0.0f;
+    if (!g.writes) return g;
+    const auto most = static_cast<float>(a.options.eta_max), least = static_cast<float>(a.options.eps_gamma);
+    g.beta = a.beta.get(b, t, h);
+    g.eta = g.beta / g.denominator;
+    g.cut = most > 0.0f && g.eta > most;
+    if (g.cut) g.eta = most;
+    const float alpha = g.eta * g.lambda;
+    g.clamped = alpha >= 1.0f - least;
+    g.log_decay = fmaxf(g.clamped ? logf(least) : log1pf(-alpha), log_least);
+    g.w = g.eta / g.pairs;
+    return g;
+}
+
+// Writes dbeta, dlambda, dlog_decay of a step from the gradients of w and of the log of the decay; returns that of the
+// energy over B_t.
+__device__ inline float gates_backward(const chunk_rate &rate, int64_t b, int64_t h, int64_t t, float energy, float dw,
+                                       float dlg) {
+    const mixer_task &a = rate.task;
+    const step_gates g = gates_of_step(rate, b, h, t, energy);
+    if (rate.kind == rate_kind::plain) {
+        if (a.dbeta.present()) a.dbeta.set(g.writes ? dw : 0.0f, b, t, h);
+        if (a.dlog_decay.present()) a.dlog_decay.set(g.writes ? dlg : 0.0f, b, t, h);
+        return 0.0f;
+    }
+    float dbeta = 0.0f, dlbar = 0.0f, d_energy = 0.0f;
+    if (g.writes) {
+        const float d_alpha = g.clamped ? 0.0f : -dlg / (1.0f - g.eta * g.lambda);
+        const float d_eta = g.cut ? 0.0f : dw / g.pairs + g.lambda * d_alpha;
+        dbeta = d_eta / g.denominator;
+        if (a.options.step == FWA_STEP_NORMALIZED) d_energy = -g.beta * dbeta / g.denominator;
+        const float d_lambda = g.eta * d_alpha + d_energy;
+        if (a.options.ridge == FWA_RIDGE_COUPLED) {
+            dlbar = g.energy * d_lambda;
+            if (!a.options.detach_scale) d_energy += g.lbar * d_lambda;
+        } else if (a.options.ridge == FWA_RIDGE_UNCOUPLED) {
+            dlbar = d_lambda;
+        }
+        d_energy /= g.pairs;
+    }
+    if (a.dbeta.present()) a.dbeta.set(dbeta, b, t, h);
+    if (a.dlambda.present()) a.dlambda.set(dlbar, b, t, h);
+    return d_energy;
+}
+
+} // namespace fwa
+#endif

@@ -1,0 +1,89 @@
+// Judges mixers on a GPU against the CPU in f64 on the same rounded inputs: limits, the worst error so far, comparison.
+#ifndef FWA_TESTS_GPU_DEVICE_JUDGE_H
+#define FWA_TESTS_GPU_DEVICE_JUDGE_H
+
+#include "tests/golden.h"
+#include "tests/gpu/device_mixer.h"
+
+// bf16: o and states, gradients of features and states, gradients of scalars.
+static inline double limit_of(const fwa_backend *cuda, const char *name, bool gradient) {
+    if (cuda->compute == FWA_F32) return 1e-4;
+    if (!gradient) return 0.005;
+    const bool scalar = !strcmp(name, "beta") || !strcmp(name, "lambda") || !strcmp(name, "log_decay");
+    return scalar ? 0.02 : 0.008;
+}
+
+typedef struct worst_error {
+    double error; // as a part of its limit
+    char where[160];
+} worst_error;
+
+static worst_error worst[2];
+
+static inline void start_record(void) {
+    memset(worst, 0, sizeof worst);
+}
+
+static inline void print_record(const char *test, const fwa_rule *rule) {
+    print_message("%s, %s: worst f32 %.2g of its limit (%s), bf16 %.2g (%s)\n", test, rule->name, worst[0].error,
+                  worst[0].where, worst[1].error, worst[1].where);
+}
+
+static inline void judge(const fwa_backend *cuda, const case_spec *spec, const char *name, bool gradient, double error,
+                         double limit) {
+    char where[160];
+    const fwa_mixer_shape *s = &spec->shape;
+    worst_error *record = &worst[cuda->compute == FWA_BF16];
+    snprintf(where, sizeof where, "%s %s%s, B %d T %d Hq %d H %d K %d V %d", spec->rule->name, gradient ? "d" : "",
+             name, (int)s->B, (int)s->T, (int)s->Hq, (int)s->H, (int)s->K, (int)s->V);
+    if (!(error <= limit))
+        fail_msg("%s: %s, read %d step %d ridge %d shift %d window %d eps_gamma %g eta_max %g tail %d S0 %d: error "
+                 "%.3g, limit %.3g",
+                 fwa_dtype_name(cuda->compute), where, (int)spec->options.read, (int)spec->options.step,
+                 (int)spec->options.ridge, (int)spec->options.shift, (int)spec->options.window, spec->options.eps_gamma,
+                 spec->options.eta_max, (int)spec->tail, (int)spec->S0, error, limit);
+    if (error / limit <= record->error) return;
+    record->error = error / limit;
+    snprintf(record->where, sizeof record->where, "%s", where);
+}
+
+// Device outputs and gradients against those of the host case, relative to their size; absolute: or not so. A golden
+// token over an empty memory is judged like that, as what is not 0 there may be what a cancellation leaves.
+static inline void compare(device_mixer *d, bool absolute) {
+    for (int i = 0; i < CASE_INPUTS + CASE_OUTPUTS; i++) {
+        size_t offset;
+        bool gradient;
+        const case_tensor *entry = device_mixer_entry(i, &offset, &gradient);
+        const fwa_tensor expected = *case_at(d->host, offset), got = *case_at(&d->copy, offset);
+        if (!fwa_tensor_present(expected)) continue;
+        const fwa_tensor read = device_read(d->cuda, got);
+        const double limit = limit_of(d->cuda, entry->name, gradient);
+        double error = check_error(read, expected);
+        if (absolute && golden_difference(read, expected) < error) error = golden_difference(read, expected);
+        judge(d->cuda, &d->host->spec, entry->name, gradient, error, limit);
+    }
+}
+
+static inline case_spec spec_of(const fwa_rule *rule, fwa_mixer_options options, fwa_mixer_shape shape) {
+    case_spec spec = {.rule = rule, .options = options, .shape = shape, .form = FWA_FORM_CHUNK, .dtype = FWA_F64};
+    spec.threads = 8;
+    return spec;
+}
+
+// Runs a filled case on the device and as the truth, and compares.
+static inline void run_case(fwa_backend *cuda, mixer_case *c, fwa_form form, bool absolute) {
+    device_mixer d = device_mixer_new(cuda, c, form);
+    device_mixer_forward(&d);
+    device_mixer_backward(&d);
+    case_run(c);
+    compare(&d, absolute);
+    device_mixer_release(&d);
+    case_free(c);
+    check_release(NULL);
+}
+
+static inline void fill_present(fwa_tensor t, double value) {
+    if (fwa_tensor_present(t)) check_fill_value(t, value);
+}
+
+#endif

@@ -1,0 +1,177 @@
+// The bf16 chunk kernels of the rules that have them, K and V of 64 and 128, against the CPU in f64 on the same rounded
+// inputs: every option, ends of chunks, shared heads, carried state, documents, extreme decays, cut sequences, the same
+// bits every time. What is compared was NaN before.
+#include "tests/gpu/device_cut.h"
+#include "tests/rule_variants.h"
+
+// FWA_TEST_RULE names one rule to test alone.
+#define EACH_CHUNK_RULE(rule) EACH_RULE(rule) if (is_tested(rule))
+
+static fwa_backend *device;
+static const char *only;
+static bool small; // FWA_TEST_SIZE
+
+// Cores with chunk kernels.
+static bool is_tested(const fwa_rule *rule) {
+    return rule->core == FWA_CORE_ADDITIVE && fwa_rule_on_backend(rule->name, FWA_BACKEND_CUDA) &&
+           (!only || strcmp(only, rule->name) == 0);
+}
+
+static void bytes_of(const fwa_rule *rule, fwa_form form, size_t *saved, size_t *scratch) {
+    const fwa_mixer *mixer;
+    fwa_mixer_call call = {.options = fwa_mixer_options_default(rule), .shape = {4, 1024, 6, 6, 128, 128}};
+    call.form = form;
+    call.save = true;
+    check_ok(fwa_mixer_find(device, rule, &mixer));
+    check_ok(mixer->sizes(device, &call, saved, scratch));
+}
+
+// The general kernels gather everything into fp32 arrays.
+static void the_chunk_kernels_are_chosen(void **state) {
+    (void)state;
+    EACH_CHUNK_RULE(rule) {
+        size_t saved, scratch, general_saved, general_scratch;
+        bytes_of(rule, FWA_FORM_CHUNK, &saved, &scratch);
+        bytes_of(rule, FWA_FORM_RECURRENT, &general_saved, &general_scratch);
+        assert_true(saved < general_saved);
+        assert_true(scratch < general_scratch / 4);
+    }
+}
+
+static void every_option_agrees(void **state) {
+    (void)state;
+    const fwa_mixer_shape shapes[] = {{2, 1, 1, 2, 64, 64},     {1, 63, 2, 2, 128, 64},  {2, 65, 1, 3, 64, 128},
+                                      {1, 200, 2, 4, 128, 128}, {1, 130, 1, 5, 128, 64}, {2, 64, 2, 2, 128, 128},
+                                      {1, 122, 1, 1, 64, 64}};
+    enum { SHAPES = sizeof shapes / sizeof *shapes };
+    EACH_CHUNK_RULE(rule) {
+        fwa_mixer_options options[VARIANTS_MOST];
+        const int count = rule_variants(rule, options);
+        start_record();
+        for (int i = 0; i < count * SHAPES; i++) {
+            case_spec spec = spec_of(rule, options[i / SHAPES], shapes[i % SHAPES]);
+            if (small && spec.shape.T > 70) continue;
+            if (i % 2) spec_carry(&spec, i % 4);
+            mixer_case c = case_new(&spec);
+            case_fill(&c, (uint64_t)i);
+            case_unit_rows(c.call.k);
+            run_case(device, &c, FWA_FORM_CHUNK, false);
+        }
+        print_record("options", rule);
+    }
+}
+
+static void many_heads_of_64_agree(void **state) {
+    (void)state;
+    if (small) return;
+    EACH_CHUNK_RULE(rule) {
+        start_record();
+        case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){2, 1000, 12, 12, 64, 64});
+        mixer_case c = case_new(&spec);
+        case_fill(&c, 5);
+        case_unit_rows(c.call.q);
+        case_unit_rows(c.call.k);
+        run_case(device, &c, FWA_FORM_CHUNK, false);
+        print_record("heads of 64", rule);
+    }
+}
+
+// Documents that start at ends of chunks, one after another, and at the last token.
+static void documents_agree(void **state) {
+    (void)state;
+    const int64_t starts[] = {0, 1, 2, 30, 61, 63, 64, 65, 67, 122, 128, 129, 199};
+    EACH_CHUNK_RULE(rule) {
+        start_record();
+        for (int i = 0; i < 4; i++) {
+            case_spec spec =
+                spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){2, 200, 1, 2, i % 2 ? 128 : 64, 64});
+            spec.reset = true;
+            spec.S0 = spec.k_prev = i / 2;
+            mixer_case c = case_new(&spec);
+            case_fill(&c, (uint64_t)(40 + i));
+            case_unit_rows(c.call.k);
+            for (size_t n = i == 3; n < sizeof starts / sizeof *starts; n++) check_set(c.call.reset, starts[n], 1);
+            check_set(c.call.reset, 200 + 100, 1);
+            run_case(device, &c, FWA_FORM_CHUNK, false);
+        }
+        print_record("documents", rule);
+    }
+}
+
+// Every step clamped, or decays that leave nothing; then no decay at all.
+static void extreme_decays_agree(void **state) {
+    (void)state;
+    EACH_CHUNK_RULE(rule) {
+        start_record();
+        for (int i = 0; i < 4; i++) {
+            const int64_t K = i % 2 ? 128 : 64;
+            case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){1, 300, 1, 2, K, K});
+            mixer_case c = case_new(&spec);
+            case_fill(&c, 21);
+            case_unit_rows(c.call.k);
+            fill_present(c.call.lambda, i / 2 ? 0 : 1e6);
+            fill_present(c.call.log_decay, i / 2 ? 0 : -100);
+            run_case(device, &c, FWA_FORM_CHUNK, false);
+        }
+        print_record("extreme", rule);
+    }
+}
+
+static void cut_sequences_equal_the_whole(void **state) {
+    (void)state;
+    const int64_t cuts[] = {1, 2, 64, 100};
+    EACH_CHUNK_RULE(rule) {
+        start_record();
+        for (int i = 0; i < 4; i++) {
+            case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){1, 150, 1, 2, 64, 128});
+            spec_carry(&spec, 3);
+            mixer_case whole = case_new(&spec);
+            case_fill(&whole, (uint64_t)(60 + i));
+            case_unit_rows(whole.call.k);
+            device_mixer rounded = device_mixer_new(device, &whole, FWA_FORM_CHUNK);
+            device_mixer_release(&rounded);
+            case_run(&whole);
+            run_cut(device, &whole, cuts[i], FWA_FORM_CHUNK);
+            case_free(&whole);
+            check_release(NULL);
+        }
+        print_record("cut", rule);
+    }
+}
+
+static void repeats_give_the_same_bits(void **state) {
+    (void)state;
+    EACH_CHUNK_RULE(rule) {
+        for (int b = 0; b < 2; b++) {
+            const int64_t heads = b ? 1 : 4;
+            case_spec spec =
+                spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){3, 200, heads, 4, 128, 64});
+            spec_carry(&spec, 3);
+            mixer_case c = case_new(&spec);
+            case_fill(&c, 31);
+            device_mixer d = device_mixer_new(device, &c, FWA_FORM_CHUNK);
+            device_mixer_repeat(&d, 3);
+            device_mixer_release(&d);
+            case_free(&c);
+            check_release(NULL);
+        }
+    }
+}
+
+int main(void) {
+    device = device_open(FWA_BF16);
+    only = getenv("FWA_TEST_RULE");
+    small = device_test_size() == TEST_SMALLEST;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_chunk_kernels_are_chosen),
+        cmocka_unit_test_teardown(every_option_agrees, check_release),
+        cmocka_unit_test_teardown(many_heads_of_64_agree, check_release),
+        cmocka_unit_test_teardown(documents_agree, check_release),
+        cmocka_unit_test_teardown(extreme_decays_agree, check_release),
+        cmocka_unit_test_teardown(cut_sequences_equal_the_whole, check_release),
+        cmocka_unit_test_teardown(repeats_give_the_same_bits, check_release),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    device->destroy(device);
+    return failed;
+}
