@@ -1,4 +1,5 @@
-// fwa bench step CONFIG.yaml [key.path=value ...] [--steps N]: whole training steps on one repeated random batch.
+// fwa bench step CONFIG.yaml [key.path=value ...] [--steps N] [--eager]: whole training steps on one repeated random
+// batch.
 //
 // The check: the first loss is that of a uniform guess (within 10 %: weights are random), and training on the same
 // batch lowers it by at least a tenth. The time is the median over steps after a warm-up.
@@ -100,7 +101,7 @@ done:
 }
 
 fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
-    static const fwa_option options[] = {{"--steps", true}, {NULL, false}};
+    static const fwa_option options[] = {{"--steps", true}, {"--eager", false}, {NULL, false}};
     fwa_arguments arguments;
     fwa_config *config = NULL;
     fwa_source *source = NULL;
@@ -117,6 +118,7 @@ fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
     config->schedule.warmup = 0;
     FWA_TRY_GOTO(random_source(&source, config), done);
     FWA_TRY_GOTO(fwa_trainer_create(&trainer, world, config, source, false), done);
+    if (fwa_arguments_flag(&arguments, "--eager")) trainer->eager = true;
     FWA_TRY_GOTO(measure(trainer, (int)steps), done);
 done:
     fwa_trainer_destroy(trainer);

@@ -1,15 +1,11 @@
 #!/bin/sh
 # Steps that follow each other on a GPU without a wait: rows, checkpoints and the end are what they are where every step
 # is waited for; ten steps at once and in parts are the same run, bit for bit; skipped steps end the run; a signal saves
-# the last step. FWA_TEST_RANKS: the same over several GPUs. Skips without a usable GPU.
+# the last step. FWA_TEST_RANKS: the same over several GPUs. Skips without them.
 . "$(dirname "$0")/lib.sh"
-run "$FWA" info
-if ! awk '/^  cuda / { seen = 1 } seen && /not usable/ { exit 1 } seen && /device 0/ { exit 0 }' out; then
-    echo "no usable GPU"
-    exit 77
-fi
-limit=200
 n=${FWA_TEST_RANKS:-1}
+needs_gpus "$n"
+limit=200
 settings="run.backend=cuda debug.deterministic=true train.steps=10 train.micro_batch=4 train.global_batch=$((8 * n))"
 
 for precision in f32 bf16; do

@@ -1,7 +1,10 @@
 // The training step on a GPU: recorded micro-steps give the bits of those run call by call, with reports taken late or
-// at once; nothing is allocated once the graphs stand. `mpirun -np N` for N GPUs of one node.
+// at once; nothing is allocated once the graphs stand, and the host does not wait. `mpirun -np N` for N GPUs of one
+// node. At the smallest test size these last two are left out: the tools it is for allocate and wait.
 #include "tests/gpu/device_check.h"
 #include "tests/trainer_case.h"
+
+#include "core/clock.h"
 
 enum { STEPS = 6, RECORDED = 2 }; // micro-steps are recorded in the second step
 
@@ -67,6 +70,7 @@ static void memory_stays_as_it_is(void **state) {
     (void)state;
     trainer_case c;
     size_t before = 0, after = 0, total = 0;
+    if (device_test_size() == TEST_SMALLEST) return;
     open_case(&c, 1, "train.micro_batch=2", false);
     fwa_backend *backend = c.trainer->backend;
     for (int i = 0; i < RECORDED + 1; i++) trainer_case_step(&c);
@@ -77,11 +81,40 @@ static void memory_stays_as_it_is(void **state) {
     trainer_case_close(&c);
 }
 
+// A step is given while the device is busy with something that takes far longer than giving it.
+static void the_host_does_not_wait(void **state) {
+    (void)state;
+    enum { FILLS = 400 };
+    const size_t bytes = (size_t)1 << 30;
+    trainer_case c;
+    void *memory = NULL;
+    if (device_test_size() == TEST_SMALLEST) return;
+    open_case(&c, 1, "train.micro_batch=2", false);
+    fwa_backend *backend = c.trainer->backend;
+    check_ok(backend->alloc(backend, &memory, bytes));
+    for (int i = 0; i < RECORDED + 1; i++) trainer_case_step(&c);
+    double given[2], start;
+    for (int i = 0; i < FILLS; i++) check_ok(backend->fill(backend, backend->stream, memory, i, bytes));
+    start = fwa_clock_seconds();
+    for (int i = 0; i < 2; i++) {
+        check_ok(fwa_trainer_step(c.trainer));
+        given[i] = fwa_clock_seconds() - start;
+    }
+    check_ok(backend->stream_synchronize(backend, backend->stream));
+    double done = fwa_clock_seconds() - start;
+    print_message("one step given after %.2f ms, two after %.2f ms, done after %.2f ms\n", 1e3 * given[0],
+                  1e3 * given[1], 1e3 * done);
+    assert_true(given[1] < done / 4);
+    backend->free(backend, memory);
+    trainer_case_close(&c);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(recorded_steps_equal_those_call_by_call, check_release),
         cmocka_unit_test_teardown(steps_may_change_between_both_ways, check_release),
         cmocka_unit_test_teardown(memory_stays_as_it_is, check_release),
+        cmocka_unit_test(the_host_does_not_wait),
     };
     if (fwa_world_create(&world, &argc, &argv) != FWA_OK || fwa_world_split(world, 1) != FWA_OK) return 1;
     if (fwa_backend_device_count(FWA_BACKEND_CUDA) < world->node_size) {
