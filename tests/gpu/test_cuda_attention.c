@@ -17,7 +17,7 @@ static const attention_case cases[] = {
     {{2, 1, 2, 2, 128, 128}, false, 1},    {{2, 2, 2, 2, 64, 64}, false, 1},      {{1, 63, 3, 3, 128, 128}, false, 1},
     {{2, 64, 2, 2, 64, 64}, false, 1},     {{2, 65, 2, 2, 128, 128}, false, 1},   {{1, 127, 2, 2, 64, 64}, false, 1},
     {{1, 129, 2, 2, 128, 128}, false, 1},  {{2, 300, 12, 12, 64, 64}, false, 1},  {{1, 1000, 6, 6, 128, 128}, false, 1},
-    {{4, 1024, 6, 6, 128, 128}, false, 1}, {{1, 1024, 12, 12, 64, 64}, false, 1}, {{2, 200, 2, 6, 128, 128}, false, 1},
+    {{3, 1024, 6, 6, 128, 128}, false, 1}, {{1, 1024, 12, 12, 64, 64}, false, 1}, {{2, 200, 2, 6, 128, 128}, false, 1},
     {{2, 200, 1, 4, 64, 64}, false, 1},    {{2, 400, 2, 2, 128, 128}, true, 1},   {{2, 400, 2, 2, 64, 64}, true, 1},
     {{1, 320, 2, 2, 128, 128}, false, 6},  {{1, 320, 2, 2, 64, 64}, false, 6},    {{2, 300, 4, 4, 96, 96}, false, 1},
     {{2, 65, 3, 3, 16, 16}, false, 1},     {{2, 256, 2, 2, 128, 64}, false, 1},   {{2, 130, 3, 3, 40, 72}, false, 1},
@@ -106,6 +106,8 @@ static void agrees_with_the_cpu(void **state) {
     const char *kernel = choose(state);
     double worst[4] = {0};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const fwa_mixer_shape *size = &cases[i].shape;
+        if (!device_takes(size->B * size->T * size->H * size->V)) continue;
         mixer_case c = filled(&cases[i], i);
         device_mixer rounded = device_mixer_new(device, &c, FWA_FORM_CHUNK); // inputs are bf16 from here on
         device_mixer_release(&rounded);
