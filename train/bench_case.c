@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/shape.h"
-#include "train/flops.h"
+#include "train/rule_cost.h"
 
 enum { HEAD_ROWS = 8192 }; // of logits at once
 
@@ -138,24 +138,13 @@ static void add_cost(void *user, int op, fwa_cost cost) {
     sum->flops += cost.flops;
 }
 
-// A rule reads its inputs once, in the backward pass also the gradient that arrives, and writes its results once.
-static fwa_cost cost_of_rule(const fwa_bench_call *call, int pass) {
-    const fwa_bench_sizes *s = &call->sizes;
-    const fwa_mixer_options options = fwa_mixer_options_default(call->of->rule);
-    const fwa_flops_mixer mixer = {call->of->rule->core, s->T, s->Hq, s->H, s->K, s->V, options.chunk, options.window};
-    fwa_cost cost = {.bytes = 0, .flops = (pass ? 2.0 : 1.0) * fwa_flops_mixer_forward(&mixer) * (double)(s->B * s->T)};
-    for (int i = 0; i < FWA_BENCH_ARGUMENTS; i++) {
-        const fwa_bench_argument *a = &call->of->argument[i];
-        const bool counts = a->role == FWA_BENCH_IN ? pass >= a->backward : pass == a->backward;
-        if (a->shape && counts) cost.bytes += (double)fwa_tensor_bytes(call->t[i]);
-    }
-    return cost;
-}
-
 fwa_status fwa_bench_cost(fwa_bench_call *call, int pass, fwa_cost *cost) {
     *cost = (fwa_cost){0, 0};
     if (call->of->rule) {
-        *cost = cost_of_rule(call, pass);
+        const fwa_bench_sizes *s = &call->sizes;
+        const fwa_mixer_shape shape = {s->B, s->T, s->Hq, s->H, s->K, s->V};
+        const fwa_mixer_options options = fwa_mixer_options_default(call->of->rule);
+        *cost = fwa_rule_cost(call->of->rule, &options, &shape, call->backend, pass == 1);
         return FWA_OK;
     }
     FWA_TRY(fwa_op_meter_start(call->backend, add_cost, cost));

@@ -5,9 +5,11 @@
 // later token reaches them. Times are medians by the backend's timers. Beside them stands what the work moves and
 // computes at least, and the share of the device's own rates for a copy and a product (train/floor.h), measured in the
 // same run.
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "core/log.h"
 #include "core/shape.h"
 #include "train/arguments.h"
 #include "train/bench.h"
@@ -192,6 +194,18 @@ static void print_head(const bench *b) {
     printf("%-20s %-8s %9s %9s %9s %8s  %s\n", "", "pass", "ms", "GB/s", "TFLOP/s", "of floor", "error");
 }
 
+// The rates once more: a run beside other work on the device says so.
+static fwa_status check_floor(const bench *b) {
+    fwa_floor now;
+    FWA_TRY(fwa_floor_measure(b->backend, &now));
+    const double copy = now.copy / b->floor.copy, product = now.product / b->floor.product;
+    if (fmax(copy, product) > 1.1 || fmin(copy, product) < 0.9)
+        fwa_log_warn("rates at the end: copy %.1f GB/s, product %.3f TFLOP/s, otherwise than at the start: something "
+                     "else ran on this device, and no time above counts",
+                     1e-9 * now.copy, 1e-12 * now.product);
+    return FWA_OK;
+}
+
 static fwa_status read_sizes(const fwa_arguments *a, bool cuda, fwa_bench_sizes *s) {
     const struct {
         const char *name;
@@ -231,6 +245,7 @@ static fwa_status run(bench *b, const fwa_arguments *a, bool cuda, fwa_dtype dty
     FWA_TRY_GOTO(fwa_floor_measure(b->backend, &b->floor), done);
     print_head(b);
     FWA_TRY_GOTO(bench_cases(b, a), done);
+    if (cuda) FWA_TRY_GOTO(check_floor(b), done);
     FWA_CHECK_GOTO(b->failed == 0, FWA_ERROR, done, "bench op: %d passes had results too far from the CPU's",
                    b->failed);
 done:

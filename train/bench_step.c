@@ -1,4 +1,5 @@
-// fwa bench step CONFIG.yaml [key.path=value ...] [--steps N] [--eager]: whole training steps on one repeated random
+// fwa bench step CONFIG.yaml [key.path=value ...] [--steps N] [--eager] [--profile]: whole training steps on one
+// repeated random
 // batch.
 //
 // The check: the first loss is that of a uniform guess (within 10 %: weights are random), and training on the same
@@ -12,9 +13,11 @@
 #include "io/config.h"
 #include "train/arguments.h"
 #include "train/bench.h"
+#include "train/profile.h"
 #include "train/startup.h"
 
-#define WARM_UP 3
+#define WARM_UP  3
+#define PROFILED 3 // steps
 
 // A source of random tokens, so that a bench needs no files: every sequence number gives the same batch rows.
 static fwa_status fill_random(const fwa_source *source, fwa_split split, int64_t first, int64_t count, int32_t *tokens,
@@ -100,8 +103,28 @@ done:
     return status;
 }
 
+// Steps behind the timed ones, by parts.
+static fwa_status profile_steps(fwa_trainer *t) {
+    fwa_profile *profile = NULL;
+    fwa_step_report report;
+    char *table = NULL;
+    fwa_status status = FWA_OK;
+    FWA_TRY_GOTO(fwa_world_agree(t->world, fwa_profile_create(&profile, t)), done);
+    for (int i = 0; i < PROFILED; i++) {
+        FWA_TRY_GOTO(fwa_profile_step(profile), done);
+        FWA_TRY_GOTO(fwa_trainer_report(t, &report), done);
+    }
+    table = fwa_profile_table(profile);
+    FWA_CHECK_GOTO(table, FWA_MEMORY, done, "bench: out of memory");
+    if (t->world->rank == 0) fputs(table, stdout);
+done:
+    free(table);
+    fwa_profile_destroy(profile);
+    return status;
+}
+
 fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
-    static const fwa_option options[] = {{"--steps", true}, {"--eager", false}, {NULL, false}};
+    static const fwa_option options[] = {{"--steps", true}, {"--eager", false}, {"--profile", false}, {NULL, false}};
     fwa_arguments arguments;
     fwa_config *config = NULL;
     fwa_source *source = NULL;
@@ -120,6 +143,7 @@ fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
     FWA_TRY_GOTO(fwa_trainer_create(&trainer, world, config, source, false), done);
     if (fwa_arguments_flag(&arguments, "--eager")) trainer->eager = true;
     FWA_TRY_GOTO(measure(trainer, (int)steps), done);
+    if (fwa_arguments_flag(&arguments, "--profile")) FWA_TRY_GOTO(profile_steps(trainer), done);
 done:
     fwa_trainer_destroy(trainer);
     fwa_config_destroy(config);

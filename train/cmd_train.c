@@ -12,6 +12,7 @@
 #include "train/arguments.h"
 #include "train/commands.h"
 #include "train/flops.h"
+#include "train/profile.h"
 #include "train/progress.h"
 #include "train/run.h"
 #include "train/setup.h"
@@ -27,6 +28,8 @@ typedef struct session {
     // Clock at the end of the last step and of the last logged one, moved on by what was not training since.
     double ended, since;
     int64_t since_step;
+    fwa_profile *profile; // while steps are timed by parts
+    int64_t start;        // steps done before this start
 } session;
 
 // One line and one row of metrics about a step.
@@ -80,11 +83,15 @@ static fwa_status report_step(session *s, const fwa_step_report *report, double 
     return FWA_OK;
 }
 
-// What took place since `start` was not training.
-static void leave_out(session *s, double start) {
-    double seconds = fwa_clock_seconds() - start;
+// Seconds that were not training.
+static void leave_out_seconds(session *s, double seconds) {
     s->ended += seconds;
     s->since += seconds;
+}
+
+// What took place since `start` was not training.
+static void leave_out(session *s, double start) {
+    leave_out_seconds(s, fwa_clock_seconds() - start);
 }
 
 static bool due(int64_t step, int64_t every) {
@@ -128,13 +135,21 @@ static bool pauses(const fwa_trainer *t) {
            due(t->step, config->checkpoint.every);
 }
 
+static fwa_status give_step(session *s) {
+    fwa_trainer *t = s->trainer;
+    double other = 0.0;
+    FWA_TRY(fwa_profile_training_step(&s->profile, t, t->step - s->start, s->run->path, &other));
+    leave_out_seconds(s, other);
+    return FWA_OK;
+}
+
 // Gives the device steps to do while the host waits for a report, and takes the report.
 static fwa_status next_report(session *s, fwa_step_report *report, double limit) {
     fwa_trainer *t = s->trainer;
     fwa_world_set_timeout(t->world, limit);
     t->comm->set_timeout(t->comm, limit);
     fwa_watchdog_expect(limit, "a training step");
-    while (t->step == t->reported || (t->step - t->reported <= t->ahead && !pauses(t))) FWA_TRY(fwa_trainer_step(t));
+    while (t->step == t->reported || (t->step - t->reported <= t->ahead && !pauses(t))) FWA_TRY(give_step(s));
     fwa_watchdog_expect(limit, "a training step");
     FWA_TRY(fwa_trainer_report(t, report));
     s->ended = fwa_clock_seconds();
@@ -198,11 +213,12 @@ static fwa_status train(session *s) {
     s->flops = fwa_startup_flops(t);
     FWA_TRY(find_peak(t->backend, &s->peak));
     s->since = fwa_clock_seconds();
-    s->since_step = t->step;
+    s->since_step = s->start = t->step;
     fwa_status status = run_steps(s);
     fwa_progress_clear();
     fwa_watchdog_stop();
     FWA_TRY(status);
+    FWA_TRY(fwa_profile_finish(&s->profile, s->run->path));
     if (t->step >= t->config->train.steps) return fwa_run_finish(s->run, t);
     return FWA_OK;
 }
@@ -253,6 +269,7 @@ fwa_status fwa_cmd_train(fwa_world *world, int argc, char **argv) {
     if (status == FWA_OK)
         status = fwa_arguments_flag(&arguments, "--print-config") ? print_config(world, config)
                                                                   : start(&s, world, config, &arguments, argc, argv);
+    fwa_profile_destroy(s.profile);
     fwa_trainer_destroy(s.trainer);
     fwa_run_destroy(s.run);
     fwa_config_destroy(config);

@@ -175,9 +175,6 @@ static void layout_problems(fwa_config *config, const fwa_world *world) {
         fwa_config_problem(config, "parallel.sp", "%lld: this build cuts no sequences; set it to 1", (long long)sp);
     if (config->parallel.sp_strategy != FWA_SP_AUTO)
         fwa_config_problem(config, "parallel.sp_strategy", "this build cuts no sequences; set it to auto");
-    if (config->debug.profile != 0)
-        fwa_config_problem(config, "debug.profile", "%lld: this build times no phases; set it to 0",
-                           (long long)config->debug.profile);
     if (config->parallel.zero > 1)
         fwa_config_problem(config, "parallel.zero",
                            "%lld: gradients and values are not sharded; set it to 1 (optimizer state) or 0",

@@ -97,7 +97,6 @@ refused tiny.yaml "train.precision=bf16" "train.precision" "bf16 needs the cuda 
 refused tiny.yaml "parallel.sp=2" "parallel.sp" "got 2 with 1 ranks"
 refused tiny.yaml "parallel.zero=2" "parallel.zero" "[0, 1]"
 refused tiny.yaml "parallel.sp_strategy=ring" "parallel.sp_strategy" "set it to auto"
-refused tiny.yaml "debug.profile=3" "debug.profile" "set it to 0"
 refused tiny-lm.yaml "data.reset_documents=true" "data.reset_documents" "50256" "277"
 refused tiny.yaml "data.reset_documents=true" "data.reset_documents" "set it to false"
 run "$FWA" info

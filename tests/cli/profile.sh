@@ -1,0 +1,28 @@
+#!/bin/sh
+# debug.profile: the table in the log and profile.json, on one and two ranks, with the curve of a run without it; a run
+# that ends before; `fwa bench step --profile`.
+. "$(dirname "$0")/lib.sh"
+
+trained 1 plain tiny.yaml train.steps=6
+check_not "a profile that nobody asked for" test -e runs/plain/profile.json
+for ranks in 1 2; do
+    trained "$ranks" "timed$ranks" tiny.yaml train.steps=6 train.micro_batch=4 debug.profile=3
+    close_numbers plain "timed$ranks" loss 1e-5
+    check "no table in the log" grep -q "where the time goes: .* mean of 3 " "runs/timed$ranks/log.txt"
+    check "the rule has no line" grep -q "rule backward " "runs/timed$ranks/log.txt"
+    # shellcheck disable=SC2016 # awk's variables, not the shell's
+    check "profile.json: $(cat "runs/timed$ranks/profile.json")" awk '
+    /"steps": 3/ { head = 1 }
+    /"part": / { parts++; match($0, /"percent": [0-9.e+-]*/); sum += substr($0, RSTART + 11, RLENGTH - 11) }
+    /"operator": "gemm"/ { products = 1 }
+    END { exit !(head && products && parts > 10 && sum > 99 && sum < 101) }' "runs/timed$ranks/profile.json"
+done
+trained 1 short tiny.yaml train.steps=4 debug.profile=100
+check "a run that ends early has no profile" grep -q '"steps": 2,' runs/short/profile.json
+
+run "$FWA" bench step tiny.yaml optimizer.lr=2e-2 schedule.min_lr=1e-2 train.micro_batch=2 train.global_batch=2 \
+    train.seq_len=16 task.name=lm --steps 40 --profile
+expect 0
+check "no table: $(cat out)" grep -q "where the time goes" out
+check "no JSON line" grep -q '"bench": "step"' out
+finish
