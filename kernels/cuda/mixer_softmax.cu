@@ -151,7 +151,7 @@ fwa_status bind_grads(fwa_stream *stream, const fwa_mixer_call *call, const choi
 fwa_status sizes(const fwa_backend *backend, const fwa_mixer_call *call, size_t *saved, size_t *scratch) {
     FWA_TRY(fwa_mixer_check_options(&fwa_rule_softmax, call));
     const choice c = choose(backend, backend->stream, call, task_of(call, {}), false);
-    if (!c.forward) return mixer_sizes(general, call, saved, scratch);
+    if (!c.forward) return mixer_sizes(general, backend, call, saved, scratch);
     *saved = c.saved;
     *scratch = c.scratch;
     return FWA_OK;
