@@ -11,21 +11,30 @@ enum { STEPS = 6, RECORDED = 2 }; // micro-steps are recorded in the second step
 static fwa_world *world;
 static const char *const precisions[] = {"train.precision=f32", "train.precision=bf16"};
 
-static void open_case(trainer_case *c, int precision, const char *micro_batch, bool eager) {
-    char batch[64];
+// Heads of 64: the fast kernels in bf16.
+static void open_case(trainer_case *c, const char *rule, int precision, const char *micro_batch, bool eager) {
+    char batch[64], mixer[64];
     snprintf(batch, sizeof batch, "train.global_batch=%d", 6 * world->size);
-    const char *const overrides[] = {"run.backend=cuda", precisions[precision], micro_batch, batch, NULL};
+    snprintf(mixer, sizeof mixer, "model.mixer.main={rule: %s}", rule);
+    const char *const overrides[] = {"run.backend=cuda",
+                                     "model.d_model=128",
+                                     "model.head_dim=64",
+                                     mixer,
+                                     precisions[precision],
+                                     micro_batch,
+                                     batch,
+                                     NULL};
     trainer_case_open(c, world, overrides);
     c->trainer->eager = eager;
 }
 
-// Micro-batches of 6 sequences: one a step; of 2: three.
-static void compare(int precision, const char *micro_batch) {
+static void compare(const char *rule, int precision, const char *micro_batch) {
     trainer_case eager, recorded;
     fwa_step_report reports[STEPS], late;
     size_t bytes, same;
-    open_case(&eager, precision, micro_batch, true);
-    open_case(&recorded, precision, micro_batch, false);
+    print_message("%s, %s, %s\n", rule, precisions[precision], micro_batch);
+    open_case(&eager, rule, precision, micro_batch, true);
+    open_case(&recorded, rule, precision, micro_batch, false);
     for (int i = 0; i < STEPS; i++) reports[i] = trainer_case_step(&eager);
     check_ok(fwa_trainer_step(recorded.trainer));
     for (int i = 0; i < STEPS; i++) {
@@ -42,21 +51,31 @@ static void compare(int precision, const char *micro_batch) {
     assert_memory_equal(masters, trainer_case_masters(&recorded, &same), bytes);
     trainer_case_close(&eager);
     trainer_case_close(&recorded);
+    check_release(NULL);
 }
 
+// Micro-batches of 6 sequences: one a step; of 2: three.
 static void recorded_steps_equal_those_call_by_call(void **state) {
     (void)state;
     for (int precision = 0; precision < 2; precision++) {
-        compare(precision, "train.micro_batch=6");
-        compare(precision, "train.micro_batch=2");
+        compare("falcon1", precision, "train.micro_batch=6");
+        compare("falcon1", precision, "train.micro_batch=2");
+    }
+}
+
+static void work_of_every_rule_can_be_recorded(void **state) {
+    (void)state;
+    for (int i = 0; i < fwa_rule_count(); i++) {
+        const char *rule = fwa_rule_at(i)->name;
+        if (fwa_rule_on_backend(rule, FWA_BACKEND_CUDA)) compare(rule, 1, "train.micro_batch=3");
     }
 }
 
 static void steps_may_change_between_both_ways(void **state) {
     (void)state;
     trainer_case eager, mixed;
-    open_case(&eager, 1, "train.micro_batch=2", true);
-    open_case(&mixed, 1, "train.micro_batch=2", false);
+    open_case(&eager, "falcon3a", 1, "train.micro_batch=2", true);
+    open_case(&mixed, "falcon3a", 1, "train.micro_batch=2", false);
     for (int i = 0; i < 2 * STEPS; i++) {
         mixed.trainer->eager = i % 3 == 2;
         const fwa_step_report a = trainer_case_step(&eager), b = trainer_case_step(&mixed);
@@ -71,7 +90,7 @@ static void memory_stays_as_it_is(void **state) {
     trainer_case c;
     size_t before = 0, after = 0, total = 0;
     if (device_test_size() == TEST_SMALLEST) return;
-    open_case(&c, 1, "train.micro_batch=2", false);
+    open_case(&c, "falcon1a", 1, "train.micro_batch=2", false);
     fwa_backend *backend = c.trainer->backend;
     for (int i = 0; i < RECORDED + 1; i++) trainer_case_step(&c);
     check_ok(backend->memory(backend, &before, &total));
@@ -89,7 +108,7 @@ static void the_host_does_not_wait(void **state) {
     trainer_case c;
     void *memory = NULL;
     if (device_test_size() == TEST_SMALLEST) return;
-    open_case(&c, 1, "train.micro_batch=2", false);
+    open_case(&c, "falcon1a", 1, "train.micro_batch=2", false);
     fwa_backend *backend = c.trainer->backend;
     check_ok(backend->alloc(backend, &memory, bytes));
     for (int i = 0; i < RECORDED + 1; i++) trainer_case_step(&c);
@@ -112,6 +131,7 @@ static void the_host_does_not_wait(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(recorded_steps_equal_those_call_by_call, check_release),
+        cmocka_unit_test_teardown(work_of_every_rule_can_be_recorded, check_release),
         cmocka_unit_test_teardown(steps_may_change_between_both_ways, check_release),
         cmocka_unit_test_teardown(memory_stays_as_it_is, check_release),
         cmocka_unit_test(the_host_does_not_wait),
