@@ -124,23 +124,47 @@ static fwa_status value_backward(const fwa_mixer_layer *layer, const fwa_layer_c
                             acts->proj);
 }
 
-// q and k (or, inverse, their gradients) rotated in place, where the rule wants it.
-static fwa_status rotate(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, fwa_tensor q, fwa_tensor k,
-                         bool inverse) {
-    if (!(layer->spec->rule->switches & FWA_SWITCH_ROTARY)) return FWA_OK;
-    fwa_stream *stream = ctx->backend->stream;
-    const fwa_ops *ops = ctx->backend->ops;
-    FWA_TRY(ops->rotary(stream, q, q, ctx->position, FWA_ROTARY_BASE, inverse));
-    return ops->rotary(stream, k, k, ctx->position, FWA_ROTARY_BASE, inverse);
+// Whether features are the projection itself.
+static bool plain(const fwa_feature_options *options) {
+    return options->width == 0 && !options->silu && options->norm == FWA_NORM_NONE && options->phi == FWA_PHI_IDENTITY;
+}
+
+// The part's columns as heads of y's shape [B,T,H,K].
+static fwa_tensor part_heads(const fwa_mixer_part *part, fwa_tensor proj, fwa_tensor y) {
+    return fwa_tensor_as_4d(fwa_mixer_part_of(proj, part), y.shape[0], y.shape[1], y.shape[2], y.shape[3]);
+}
+
+// y = features of the part, rotated where the rule wants it; q, k. Plain features are rotated on their way out of the
+// projection.
+static fwa_status rotated_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
+                                  const fwa_mixer_part *part, fwa_tensor y, fwa_tensor rstd, fwa_tensor proj) {
+    const fwa_feature_options options = feature_options(layer, layer->spec->qk_norm, layer->spec->phi);
+    const bool rotary = layer->spec->rule->switches & FWA_SWITCH_ROTARY;
+    fwa_tensor x = y;
+    if (rotary && plain(&options))
+        x = part_heads(part, proj, y);
+    else
+        FWA_TRY(feature_forward(ctx, part, &options, y, rstd, proj));
+    if (!rotary) return FWA_OK;
+    return ctx->backend->ops->rotary(ctx->backend->stream, y, x, ctx->position, FWA_ROTARY_BASE, false);
+}
+
+// The part's columns of dproj given dy, which is turned back in place unless the features are plain.
+static fwa_status rotated_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
+                                   const fwa_mixer_part *part, fwa_tensor dproj, fwa_tensor dy, fwa_tensor rstd,
+                                   fwa_tensor proj) {
+    const fwa_feature_options options = feature_options(layer, layer->spec->qk_norm, layer->spec->phi);
+    const bool rotary = layer->spec->rule->switches & FWA_SWITCH_ROTARY, direct = rotary && plain(&options);
+    fwa_tensor dx = direct ? part_heads(part, dproj, dy) : dy;
+    if (rotary) FWA_TRY(ctx->backend->ops->rotary(ctx->backend->stream, dx, dy, ctx->position, FWA_ROTARY_BASE, true));
+    return direct ? FWA_OK : feature_backward(ctx, part, &options, dproj, dy, rstd, proj);
 }
 
 fwa_status fwa_mixer_inputs_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
                                     const fwa_mixer_acts *acts) {
     const fwa_mixer_spec *spec = layer->spec;
-    const fwa_feature_options qk = feature_options(layer, spec->qk_norm, spec->phi);
-    FWA_TRY(feature_forward(ctx, &layer->q, &qk, acts->q, acts->q_rstd, acts->proj));
-    FWA_TRY(feature_forward(ctx, &layer->k, &qk, acts->k, acts->k_rstd, acts->proj));
-    FWA_TRY(rotate(layer, ctx, acts->q, acts->k, false));
+    FWA_TRY(rotated_forward(layer, ctx, &layer->q, acts->q, acts->q_rstd, acts->proj));
+    FWA_TRY(rotated_forward(layer, ctx, &layer->k, acts->k, acts->k_rstd, acts->proj));
     FWA_TRY(scalar_forward(ctx, &layer->beta, spec->beta_range, acts->beta, acts->proj, acts->wide));
     FWA_TRY(scalar_forward(ctx, &layer->lambda, FWA_LAMBDA_SCALE, acts->lambda, acts->proj, fwa_tensor_absent()));
     FWA_TRY(decay_forward(layer, ctx, acts));
@@ -150,10 +174,8 @@ fwa_status fwa_mixer_inputs_forward(const fwa_mixer_layer *layer, const fwa_laye
 fwa_status fwa_mixer_inputs_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
                                      const fwa_mixer_acts *acts, const fwa_mixer_scratch *d) {
     const fwa_mixer_spec *spec = layer->spec;
-    const fwa_feature_options qk = feature_options(layer, spec->qk_norm, spec->phi);
-    FWA_TRY(rotate(layer, ctx, d->dq, d->dk, true));
-    FWA_TRY(feature_backward(ctx, &layer->q, &qk, d->dproj, d->dq, acts->q_rstd, acts->proj));
-    FWA_TRY(feature_backward(ctx, &layer->k, &qk, d->dproj, d->dk, acts->k_rstd, acts->proj));
+    FWA_TRY(rotated_backward(layer, ctx, &layer->q, d->dproj, d->dq, acts->q_rstd, acts->proj));
+    FWA_TRY(rotated_backward(layer, ctx, &layer->k, d->dproj, d->dk, acts->k_rstd, acts->proj));
     FWA_TRY(value_backward(layer, ctx, acts, d));
     FWA_TRY(
         scalar_backward(ctx, &layer->beta, spec->beta_range, d->dproj, d->dbeta, acts->beta, acts->proj, acts->wide));
