@@ -25,7 +25,7 @@ static inline test_size device_test_size(void) {
     return size[0] == 's' ? TEST_SMALLEST : TEST_MODEL;
 }
 
-enum { DEVICE_SMALL = 1 << 15, DEVICE_MODEL = 3000000 }; // elements of a tensor
+enum { DEVICE_SMALL = 1 << 16, DEVICE_LARGE = 200000, DEVICE_MODEL = 3000000 }; // elements of a tensor
 
 static inline bool device_takes(int64_t elements) {
     const test_size size = device_test_size();

@@ -126,10 +126,13 @@ static inline int64_t layout_offset(int layout) {
     return layout == DENSE ? 0 : layout == ALIGNED_ROWS ? 8 : 1;
 }
 
-// Whether a case with so many elements in a tensor is tried in this layout; large ones in one only, that of a packed
-// product.
+// Whether a case with so many elements in a tensor is tried in this layout. Large ones are in one only, that of a
+// packed product; at the smallest test size every case is in one.
 static inline bool is_tried(int64_t elements, int layout) {
-    return device_takes(elements) && (elements < DEVICE_MODEL || layout == ALIGNED_ROWS);
+    const test_size size = device_test_size();
+    if (size == TEST_SMALLEST && layout != elements % LAYOUTS) return false;
+    return device_takes(elements) &&
+           (layout == ALIGNED_ROWS || elements < (size == TEST_MODEL ? DEVICE_MODEL : DEVICE_LARGE));
 }
 
 static inline argument in_rows(argument a, int layout) {

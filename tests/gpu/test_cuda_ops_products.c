@@ -67,9 +67,9 @@ static void model_sizes_agree_with_the_truth(void **state) {
     check_product((product){256, 50304, 768, false, true, false, 1.3, 0}, ALIGNED_ROWS);
     check_product((product){50304, 768, 256, true, false, false, 1.3, 1}, ALIGNED_ROWS);
     check_product((product){64, 96, 128, false, true, false, 1, 0}, ALIGNED_ROWS);
-    check_product((product){512, 768, 768, false, true, false, 1, 0}, DENSE);
-    check_product((product){768, 256, 4096, true, false, false, 1, 1}, DENSE);
-    check_product((product){512, 768, 768, false, false, true, 1, 1}, DENSE);
+    check_product((product){512, 768, 768, false, true, false, 1, 0}, ALIGNED_ROWS);
+    check_product((product){768, 256, 4096, true, false, false, 1, 1}, ALIGNED_ROWS);
+    check_product((product){512, 768, 768, false, false, true, 1, 1}, ALIGNED_ROWS);
 }
 
 // fp32 operands with bits that a shortened product would drop: the error is that of fp32 sums.
@@ -82,7 +82,7 @@ static void f32_is_not_shortened(void **state) {
         input_of(ACT, p.N, p.k, 0, 0, 0.5, 1),
         nothing(),
     };
-    if (is_tried(p.M * p.N, DENSE)) check_on(device[0], "f32", arg, 4, run_product, &p);
+    if (device_takes(p.M * p.N)) check_on(device[0], "f32", arg, 4, run_product, &p);
 }
 
 // The choice made at the first call does not disturb what is accumulated to, and later calls use it.

@@ -48,7 +48,7 @@ static void cross_entropy(void **state) {
 static void extreme_logits_stay_finite(void **state) {
     (void)state;
     loss_case c = {300, true};
-    const int64_t R = is_tried(3000 * 304, DENSE) ? 3000 : 30;
+    const int64_t R = device_takes(3000 * 304) ? 3000 : 30;
     argument logits = sum_of(ACT, R, 304, 0, 0, 1e-5, 0.005);
     logits.low = -3000, logits.high = 3000;
     argument arg[] = {output_of(MST, R, 0, 0, 0, 1e-5, 1e-5), output_of(IDS, R, 0, 0, 0, 0, 0), logits,
@@ -159,7 +159,7 @@ static void adamw(void **state) {
     (void)state;
     const int64_t sizes[] = {1, 3, 4, 1000, 1000003};
     for (int i = 0; i < 15; i++) {
-        if (!is_tried(sizes[i / 3], ALIGNED_ROWS)) continue;
+        if (!device_takes(sizes[i / 3])) continue;
         fwa_step_state step = {.lr = 0.01, .grad_scale = 0.3, .accepted = 1 + 9 * (i % 3)};
         argument second = sum_of(MST, sizes[i / 3], 0, 0, 0, 1e-5, 1e-5);
         second.low = 0;

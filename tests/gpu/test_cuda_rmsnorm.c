@@ -157,6 +157,7 @@ static void repeats_give_the_same_bits(void **state) {
         fwa_tensor first[4], now[4];
         for (int n = 0; n < 3; n++) {
             runs[n] = make_problem(cuda, (shape){rows, 768}, DENSE, false);
+            check_ok(cuda->stream_synchronize(cuda, cuda->stream)); // the other stream does not wait for it
             run_device(&runs[n], n == 2 ? other : cuda->stream);
             now[0] = device_read(cuda, runs[n].dev_y), now[1] = device_read(cuda, runs[n].dev_rstd);
             now[2] = device_read(cuda, runs[n].dev_dx), now[3] = device_read(cuda, runs[n].dev_dw);
