@@ -1,15 +1,22 @@
 // Output head.
 #include "layers/head.h"
 
-// Logits of one piece stay near this size: large enough for full products, small beside the other activations.
-#define FWA_HEAD_PIECE_BYTES (128 << 20)
-#define FWA_HEAD_PIECE_ALIGN 64 // rows
+// Logits of one piece stay below this size. Large enough that what a piece costs besides its products, reading and
+// writing the embedding's gradient above all, is little; no larger than the scratch that blocks of a large batch take.
+#define FWA_HEAD_PIECE_BYTES (512 << 20)
+#define FWA_HEAD_PIECE_ALIGN 256 // rows
+
+// Rows of a piece: R in as few pieces as fit, all of one size but the last.
+static int64_t piece_rows(int64_t R, int64_t row_bytes) {
+    int64_t most = fwa_max(FWA_HEAD_PIECE_BYTES / row_bytes / FWA_HEAD_PIECE_ALIGN, 1) * FWA_HEAD_PIECE_ALIGN;
+    int64_t pieces = fwa_ceil_div(R, most);
+    return fwa_min(R, fwa_round_up(fwa_ceil_div(R, pieces), FWA_HEAD_PIECE_ALIGN));
+}
 
 fwa_status fwa_head_plan_acts(const fwa_layer_context *ctx, const fwa_model_spec *model, fwa_arena *scratch,
                               fwa_arena *kept, fwa_head_acts *acts) {
     int64_t R = ctx->B * ctx->T;
-    int64_t fit = FWA_HEAD_PIECE_BYTES / ((int64_t)fwa_dtype_size(ctx->backend->compute) * model->N);
-    acts->rows = fwa_min(R, fwa_max(fit / FWA_HEAD_PIECE_ALIGN, 1) * FWA_HEAD_PIECE_ALIGN);
+    acts->rows = piece_rows(R, (int64_t)fwa_dtype_size(ctx->backend->compute) * model->N);
     const int64_t logits[] = {acts->rows, model->N}, rows[] = {R};
     FWA_TRY(fwa_arena_plan(scratch, &acts->logits, ctx->backend->compute, 2, logits));
     FWA_TRY(fwa_arena_plan(kept, &acts->loss, ctx->backend->master, 1, rows));

@@ -200,6 +200,15 @@ fwa_status fwa_setup_check(fwa_config *config, const fwa_world *world) {
     return fwa_config_finish(config);
 }
 
+// Why run.backend auto does not take a GPU, where this build could.
+static void log_no_gpu(void) {
+    char text[256];
+    if (!fwa_backend_built(FWA_BACKEND_CUDA)) return;
+    if (fwa_backend_describe(FWA_BACKEND_CUDA, 0, text, sizeof text) == FWA_OK) return;
+    fwa_log_info("run.backend auto takes the cpu: %s", fwa_error_message());
+    fwa_error_clear();
+}
+
 static const char *const precision_names[] = {"f32", "bf16", "f64"};
 static const fwa_dtype precision_types[] = {FWA_F32, FWA_BF16, FWA_F64};
 
@@ -212,6 +221,11 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
         kind = FWA_BACKEND_CUDA;
     const int threads = config->run.threads > 0 ? (int)config->run.threads : world->cores;
     if (plan_only) return fwa_backend_create_plan(out, precision, threads);
+    if (kind == FWA_BACKEND_CUDA && precision == FWA_F64)
+        fwa_config_problem(
+            config, "train.precision",
+            "f64 runs on the cpu backend, and this run is on the cuda backend; set run.backend to cpu, or "
+            "train.precision to bf16 or f32");
     if (kind == FWA_BACKEND_CPU && precision == FWA_BF16) {
         fwa_config_problem(config, "train.precision",
                            "bf16 needs the cuda backend, and this run is on the cpu%s; on a cpu use "
@@ -230,6 +244,7 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
         *out = NULL;
         return fwa_error_pass(status, __FILE__, __LINE__, __func__);
     }
+    if (world->rank == 0 && kind == FWA_BACKEND_CPU && config->run.backend == FWA_CHOOSE_AUTO) log_no_gpu();
     if (world->rank == 0)
         fwa_log_info("backend %s, precision %s, %d thread%s a rank", (*out)->name,
                      precision_names[config->train.precision], (*out)->threads, (*out)->threads == 1 ? "" : "s");

@@ -7,19 +7,8 @@
 
 #include "core/log.h"
 #include "train/flops.h"
+#include "train/memory.h"
 #include "train/progress.h"
-
-fwa_memory_plan fwa_startup_memory(const fwa_trainer *t) {
-    const fwa_params *params = &t->model->params;
-    fwa_memory_plan plan;
-    plan.parameters = fwa_params_bytes(params, FWA_PARAM_MASTER) + fwa_params_bytes(params, FWA_PARAM_VALUE);
-    plan.gradients = fwa_params_bytes(params, FWA_PARAM_GRAD);
-    plan.optimizer = fwa_params_bytes(params, FWA_PARAM_M) + fwa_params_bytes(params, FWA_PARAM_V);
-    plan.activations = fwa_arena_bytes(t->acts->kept) + (t->eval ? fwa_arena_bytes(t->eval->kept) : 0);
-    plan.scratch = fwa_arena_bytes(t->acts->scratch) + (t->eval ? fwa_arena_bytes(t->eval->scratch) : 0);
-    plan.total = plan.parameters + plan.gradients + plan.optimizer + plan.activations + plan.scratch;
-    return plan;
-}
 
 double fwa_startup_flops(const fwa_trainer *t) {
     const fwa_model_spec *spec = &t->model->spec;
@@ -56,12 +45,10 @@ static void log_mixers(const fwa_model_spec *spec) {
 }
 
 static void log_memory(const fwa_trainer *t) {
-    fwa_memory_plan plan = fwa_startup_memory(t);
-    char a[32], b[32], c[32], d[32], e[32], f[32];
-    fwa_log_info("  memory      %s a rank: parameters %s, gradients %s, optimizer %s, activations %s, scratch %s",
-                 fwa_text_bytes((int64_t)plan.total, a), fwa_text_bytes((int64_t)plan.parameters, b),
-                 fwa_text_bytes((int64_t)plan.gradients, c), fwa_text_bytes((int64_t)plan.optimizer, d),
-                 fwa_text_bytes((int64_t)plan.activations, e), fwa_text_bytes((int64_t)plan.scratch, f));
+    char total[32], classes[256];
+    const fwa_memory_plan plan = fwa_memory_planned(t);
+    fwa_log_info("  memory      %s a rank: %s", fwa_text_bytes((int64_t)plan.total, total),
+                 fwa_memory_text(&plan, classes));
 }
 
 static void log_data(const fwa_trainer *t) {

@@ -11,12 +11,6 @@ extern "C" {
 // Logs the table. `run_path`: the run folder, or NULL for a dry run.
 void fwa_startup_log(const fwa_trainer *trainer, const char *run_path);
 
-// Bytes that a rank plans by memory class, in the order of the table; the sum is the last one.
-typedef struct fwa_memory_plan {
-    size_t parameters, gradients, optimizer, activations, scratch, total;
-} fwa_memory_plan;
-fwa_memory_plan fwa_startup_memory(const fwa_trainer *trainer);
-
 // Floating-point operations of training one token (train/flops.h).
 double fwa_startup_flops(const fwa_trainer *trainer);
 

@@ -7,6 +7,7 @@
 
 #include "layers/shard.h"
 #include "train/choices.h"
+#include "train/memory.h"
 #include "train/ranks.h"
 #include "train/setup.h"
 
@@ -66,7 +67,10 @@ static fwa_status build(fwa_trainer *t, bool plan_only) {
     FWA_TRY(fwa_activations_create(&t->acts, t->model, t->backend, m, T, true, NULL));
     if (config->eval.every > 0) FWA_TRY(fwa_activations_create(&t->eval, t->model, t->backend, m, T, false, NULL));
     t->accumulation = config->train.global_batch / (m * t->world->dp_size);
-    return plan_only ? FWA_OK : allocate(t);
+    if (plan_only) return FWA_OK;
+    FWA_TRY(fwa_memory_check(t));
+    fwa_status status = allocate(t);
+    return status == FWA_MEMORY ? fwa_memory_explain(t) : status;
 }
 
 static fwa_status connect(fwa_trainer *t) {
@@ -78,8 +82,20 @@ static fwa_status connect(fwa_trainer *t) {
     return create_buckets(t);
 }
 
+// run.backend auto looks at each host for itself.
+static fwa_status check_same_backend(const fwa_trainer *t) {
+    int64_t most[2] = {t->backend->kind, -(int64_t)t->backend->kind};
+    FWA_TRY(t->world->all->all_reduce(t->world->all, NULL, most, 2, FWA_I64, FWA_REDUCE_MAX));
+    FWA_CHECK(
+        most[0] == -most[1], FWA_CONFIG,
+        "run.backend auto found a usable GPU on some ranks and none on others; see fwa info on every host, or set "
+        "run.backend to cuda or cpu");
+    return FWA_OK;
+}
+
 // Ranks that wait for each other come here only after all have built their part.
 static fwa_status join_ranks(fwa_trainer *t) {
+    FWA_TRY(check_same_backend(t));
     FWA_TRY(fwa_world_agree(t->world, connect(t)));
     return fwa_world_agree(t->world, fwa_trainer_share(t));
 }

@@ -41,9 +41,24 @@ fwa_status use(const fwa_backend *backend) {
     return FWA_OK;
 }
 
-fwa_status device_alloc(fwa_backend *backend, void **out, size_t bytes) {
+// `what` stands in the message: "a tensor".
+fwa_status allocate(const fwa_backend *backend, const char *what, void **out, size_t bytes) {
     FWA_TRY(use(backend));
-    FWA_CUDA_TRY(cudaMalloc(out, bytes > 0 ? bytes : 1));
+    const cudaError_t error = cudaMalloc(out, bytes > 0 ? bytes : 1);
+    size_t available = 0, total = 0;
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        (void)cudaMemGetInfo(&available, &total);
+    }
+    FWA_CHECK(error != cudaErrorMemoryAllocation, FWA_MEMORY,
+              "CUDA device %d has no %zu bytes for %s: %zu of its %zu bytes are free", backend->device, bytes, what,
+              available, total);
+    FWA_CUDA_TRY(error);
+    return FWA_OK;
+}
+
+fwa_status device_alloc(fwa_backend *backend, void **out, size_t bytes) {
+    FWA_TRY(allocate(backend, "tensors", out, bytes));
     return FWA_OK;
 }
 
@@ -120,7 +135,7 @@ void stream_destroy(fwa_backend *backend, fwa_stream *stream) {
 fwa_status stream_open(fwa_backend *backend, fwa_stream *stream) {
     FWA_TRY(use(backend));
     FWA_CUDA_TRY(cudaStreamCreateWithFlags(&stream->handle, cudaStreamNonBlocking));
-    FWA_CUDA_TRY(cudaMalloc(&stream->workspace, FWA_CUDA_WORKSPACE_BYTES));
+    FWA_TRY(allocate(backend, "the workspace of a stream", &stream->workspace, FWA_CUDA_WORKSPACE_BYTES));
     FWA_CUDA_TRY(cudaDeviceGetAttribute(&stream->multiprocessors, cudaDevAttrMultiProcessorCount, backend->device));
     FWA_CUDA_TRY(
         cudaDeviceGetAttribute(&stream->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, backend->device));
@@ -286,9 +301,11 @@ fwa_status fwa_backend_cuda_count(int *count) {
               "the CUDA driver found is a stub for linking; remove its folder from LD_LIBRARY_PATH");
     FWA_CHECK(driver > 0, FWA_UNSUPPORTED,
               "no NVIDIA driver is installed here; run on the CPU backend instead (run.backend: cpu)");
-    FWA_CHECK(error != cudaErrorInsufficientDriver && error != cudaErrorSystemDriverMismatch, FWA_UNSUPPORTED,
-              "the NVIDIA driver is too old: it supports CUDA %d.%d, this build needs %d.%d", driver / 1000,
-              driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    FWA_CHECK(
+        error != cudaErrorInsufficientDriver && error != cudaErrorSystemDriverMismatch, FWA_UNSUPPORTED,
+        "the NVIDIA driver is too old: it supports CUDA %d.%d, this build needs %d.%d; install a newer driver, build "
+        "with the older CUDA, or run on the CPU backend (run.backend: cpu)",
+        driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == cudaErrorNoDevice) return FWA_OK;
     FWA_CUDA_TRY(error);
     return FWA_OK;

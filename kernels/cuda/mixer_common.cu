@@ -18,13 +18,10 @@ view view_of(fwa_tensor t) {
     return v;
 }
 
-int64_t tail_rows(fwa_tensor tail) {
-    return tail.ndim == 4 ? tail.shape[1] : 0;
-}
-
 state_views views_of(const fwa_mixer_state &state) {
-    return {view_of(state.S),      view_of(state.z),      view_of(state.k_last),
-            view_of(state.tail_x), view_of(state.tail_v), fwa_max(tail_rows(state.tail_x), tail_rows(state.tail_v))};
+    return {view_of(state.S),      view_of(state.z),
+            view_of(state.k_last), view_of(state.tail_x),
+            view_of(state.tail_v), fwa_max(fwa_tail_rows(state.tail_x), fwa_tail_rows(state.tail_v))};
 }
 
 energy_kind energies_of(rate_kind rate) {
@@ -37,7 +34,7 @@ fwa_status set_sizes(const mixer_kit &kit, const fwa_mixer_call *call, mixer_tas
     const fwa_mixer_shape &shape = call->shape;
     a->options = options;
     a->B = shape.B, a->T = shape.T, a->Hq = shape.Hq, a->H = shape.H, a->K = shape.K, a->V = shape.V;
-    a->n = tail_rows(call->in.tail_x);
+    a->n = fwa_tail_rows(call->in.tail_x);
     a->rows = a->n + a->T;
     a->group = a->H / a->Hq;
     a->halo = kit.rule->state == FWA_STATE_CACHE ? a->rows : options.window - 1;

@@ -168,29 +168,39 @@ namespace fwa {
 
 fwa_status rate_forward(cudaStream_t stream, rate_kind kind, const mixer_task &task) {
     const unsigned blocks = element_blocks(task.B * task.H * task.T * task.columns);
-    if (kind == rate_kind::none) return FWA_OK;
-    if (kind == rate_kind::plain) {
+    switch (kind) {
+    case rate_kind::none:
+        return FWA_OK;
+    case rate_kind::plain:
         FWA_LAUNCH(plain_forward_kernel, blocks, map_threads, 0, stream, task);
         return FWA_OK;
+    case rate_kind::falcon:
+    case rate_kind::falcon_top:
+        FWA_TRY(energy_forward(stream, task));
+        FWA_LAUNCH(falcon_forward_kernel, blocks, map_threads, 0, stream, task);
+        return FWA_OK;
     }
-    FWA_TRY(energy_forward(stream, task));
-    FWA_LAUNCH(falcon_forward_kernel, blocks, map_threads, 0, stream, task);
-    return FWA_OK;
+    FWA_FAIL(FWA_UNSUPPORTED, "the cuda backend has no forward pass of rate kind %d", static_cast<int>(kind));
 }
 
 fwa_status rate_backward(cudaStream_t stream, rate_kind kind, const mixer_task &task) {
     const int64_t steps = task.B * task.H * task.T;
-    if (kind == rate_kind::none) return FWA_OK;
-    if (kind == rate_kind::plain) {
+    switch (kind) {
+    case rate_kind::none:
+        return FWA_OK;
+    case rate_kind::plain:
         FWA_LAUNCH(plain_backward_kernel, element_blocks(steps), map_threads, 0, stream, task);
         return FWA_OK;
+    case rate_kind::falcon:
+    case rate_kind::falcon_top:
+        if (task.columns > 1)
+            FWA_LAUNCH(falcon_backward_kernel<32>, row_blocks(steps), map_threads, 0, stream, task);
+        else
+            FWA_LAUNCH(falcon_backward_kernel<1>, element_blocks(steps), map_threads, 0, stream, task);
+        FWA_LAUNCH(pulls_kernel, element_blocks(task.B * task.Hq * task.T), map_threads, 0, stream, task);
+        return FWA_OK;
     }
-    if (task.columns > 1)
-        FWA_LAUNCH(falcon_backward_kernel<32>, row_blocks(steps), map_threads, 0, stream, task);
-    else
-        FWA_LAUNCH(falcon_backward_kernel<1>, element_blocks(steps), map_threads, 0, stream, task);
-    FWA_LAUNCH(pulls_kernel, element_blocks(task.B * task.Hq * task.T), map_threads, 0, stream, task);
-    return FWA_OK;
+    FWA_FAIL(FWA_UNSUPPORTED, "the cuda backend has no backward pass of rate kind %d", static_cast<int>(kind));
 }
 
 } // namespace fwa
