@@ -122,7 +122,7 @@ static fwa_status allocate(fwa_arena *arena, fwa_backend *backend) {
     void *data = NULL;
     fwa_status status = backend->alloc(backend, &data, bytes);
     if (status == FWA_MEMORY)
-        FWA_FAIL(FWA_MEMORY, "no memory for the class '%s': %s", arena->name, fwa_error_message());
+        FWA_FAIL(FWA_MEMORY, "no %zu bytes for the memory class '%s': %s", bytes, arena->name, fwa_error_message());
     FWA_TRY(status);
     arena->data = data;
     arena->backend = backend;

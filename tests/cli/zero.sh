@@ -77,16 +77,16 @@ trained 1 init-plain tiny.yaml train.precision=f64 train.micro_batch=2 train.ste
 close_numbers init-plain init loss 1e-10 1
 
 # The plan tells: of four ranks each holds about a quarter of the moments.
-optimizer_bytes() {
-    sed -n 's/.*optimizer \([0-9.]*\) \([kMG]*B\).*/\1 \2/p' err
+moments_bytes() {
+    sed -n 's/.*moments \([0-9.]*\) \([kMG]*B\).*/\1 \2/p' err
 }
 on 4 train tiny.yaml train.precision=f64 train.micro_batch=2 --dry-run
 expect 0
-whole=$(optimizer_bytes)
+whole=$(moments_bytes)
 on 4 train tiny.yaml train.precision=f64 train.micro_batch=2 parallel.zero=1 --dry-run
 expect 0
 # shellcheck disable=SC2016 # awk's variables, not the shell's
-check "optimizer memory: $whole, sharded over four ranks $(optimizer_bytes)" awk -v a="$whole" -v b="$(optimizer_bytes)" '
+check "moments memory: $whole, sharded over four ranks $(moments_bytes)" awk -v a="$whole" -v b="$(moments_bytes)" '
 BEGIN {
     unit["B"] = 1; unit["kB"] = 1e3; unit["MB"] = 1e6
     split(a, x, " "); split(b, y, " ")
