@@ -11,6 +11,8 @@ enum { STEPS = 6, RECORDED = 2 }; // micro-steps are recorded in the second step
 static fwa_world *world;
 static const char *const precisions[] = {"train.precision=f32", "train.precision=bf16"};
 
+static const char *zero = "parallel.zero=0";
+
 // Heads of 64: the fast kernels in bf16.
 static void open_case(trainer_case *c, const char *rule, int precision, const char *micro_batch, bool eager) {
     char batch[64], mixer[64];
@@ -23,6 +25,7 @@ static void open_case(trainer_case *c, const char *rule, int precision, const ch
                                      precisions[precision],
                                      micro_batch,
                                      batch,
+                                     zero,
                                      NULL};
     trainer_case_open(c, world, overrides);
     c->trainer->eager = eager;
@@ -61,6 +64,15 @@ static void recorded_steps_equal_those_call_by_call(void **state) {
         compare("falcon1", precision, "train.micro_batch=6");
         compare("falcon1", precision, "train.micro_batch=2");
     }
+}
+
+// Ranks that update pieces of the parameters send values, which is recorded as well.
+static void sharded_steps_equal_those_call_by_call(void **state) {
+    (void)state;
+    if (world->size == 1) return;
+    zero = "parallel.zero=1";
+    for (int precision = 0; precision < 2; precision++) compare("falcon1", precision, "train.micro_batch=2");
+    zero = "parallel.zero=0";
 }
 
 static void work_of_every_rule_can_be_recorded(void **state) {
@@ -131,6 +143,7 @@ static void the_host_does_not_wait(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(recorded_steps_equal_those_call_by_call, check_release),
+        cmocka_unit_test_teardown(sharded_steps_equal_those_call_by_call, check_release),
         cmocka_unit_test_teardown(work_of_every_rule_can_be_recorded, check_release),
         cmocka_unit_test_teardown(steps_may_change_between_both_ways, check_release),
         cmocka_unit_test_teardown(memory_stays_as_it_is, check_release),
