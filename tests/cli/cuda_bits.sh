@@ -9,10 +9,10 @@ settings="run.backend=cuda train.steps=12 train.micro_batch=4 train.global_batch
 
 # whole RANKS RUN ARGUMENTS...
 whole() {
-    ranks=$1 name=$2
+    np=$1 run=$2
     shift 2
     # shellcheck disable=SC2086 # several words
-    trained "$ranks" "$name" tiny.yaml $settings "$@"
+    trained "$np" "$run" tiny.yaml $settings "$@"
 }
 # same RUN RUN: curve and parameters.
 same() {
@@ -22,30 +22,30 @@ same() {
 
 # deterministic RANKS NAME ARGUMENTS...
 deterministic() {
-    ranks=$1 name=$2
+    count=$1 label=$2
     shift 2
-    for run in one two; do whole "$ranks" "$name-$run" debug.deterministic=true eval.every=5 "$@"; done
-    same "$name-one" "$name-two"
-    whole "$ranks" "$name-cut" debug.deterministic=true eval.every=5 "$@" train.stop_after=5
-    whole "$ranks" "$name-cut" debug.deterministic=true eval.every=5 "$@" --resume auto
-    same "$name-one" "$name-cut"
-    check_not "$name: something was measured" test -e "runs/$name-one/gemm_algos.json"
+    for which in one two; do whole "$count" "$label-$which" debug.deterministic=true eval.every=5 "$@"; done
+    same "$label-one" "$label-two"
+    whole "$count" "$label-cut" debug.deterministic=true eval.every=5 "$@" train.stop_after=5
+    whole "$count" "$label-cut" debug.deterministic=true eval.every=5 "$@" --resume auto
+    same "$label-one" "$label-cut"
+    check_not "$label: something was measured" test -e "runs/$label-one/gemm_algos.json"
 }
 
 # measured RANKS NAME ARGUMENTS...: straight on, and again from its sixth step with what the checkpoint says.
 measured() {
-    ranks=$1 name=$2
+    count=$1 label=$2
     shift 2
-    whole "$ranks" "$name" eval.every=5 checkpoint.every=6 "$@"
-    check "$name: nothing was kept" grep -q '"operator": *"gemm"' "runs/$name/gemm_algos.json"
-    mkdir -p "runs/$name-rest/checkpoints"
-    cp -r "runs/$name/checkpoints/step_00000006" "runs/$name-rest/checkpoints/"
-    head -n 6 "runs/$name/metrics.jsonl" >"runs/$name-rest/metrics.jsonl"
-    whole "$ranks" "$name-rest" eval.every=5 checkpoint.every=6 "$@" --resume auto
-    expect 0 "measured algorithms taken over from runs/$name-rest/checkpoints/step_00000006"
-    check_not "$name: measured again: $(cat err)" grep -q "measured again" err
-    same "$name" "$name-rest"
-    check "$name: the choices differ" diff "runs/$name/gemm_algos.json" "runs/$name-rest/gemm_algos.json"
+    whole "$count" "$label" eval.every=5 checkpoint.every=6 "$@"
+    check "$label: nothing was kept" grep -q '"operator": *"gemm"' "runs/$label/gemm_algos.json"
+    mkdir -p "runs/$label-rest/checkpoints"
+    cp -r "runs/$label/checkpoints/step_00000006" "runs/$label-rest/checkpoints/"
+    head -n 6 "runs/$label/metrics.jsonl" >"runs/$label-rest/metrics.jsonl"
+    whole "$count" "$label-rest" eval.every=5 checkpoint.every=6 "$@" --resume auto
+    expect 0 "measured algorithms taken over from runs/$label-rest/checkpoints/step_00000006"
+    check_not "$label: measured again: $(cat err)" grep -q "measured again" err
+    same "$label" "$label-rest"
+    check "$label: the choices differ" diff "runs/$label/gemm_algos.json" "runs/$label-rest/gemm_algos.json"
 }
 
 for precision in f32 bf16; do
