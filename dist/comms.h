@@ -40,6 +40,9 @@ typedef struct fwa_nccl_options {
 // waits only in create, barrier and where NCCL sets up connections: there the time-out holds, and elsewhere a peer that
 // is gone shows in the caller's own wait for its stream (dist/watchdog.h).
 //
+// Operations may be part of recorded work (graph_record in core/backend.h) once others of their sizes have run; ranks
+// record and launch alike, and every graph is destroyed before the communicator.
+//
 // Sums have the same bits on all ranks; from run to run they do if `deterministic`. MAX and MIN of a NaN are NCCL's.
 // all_gather and reduce_scatter may work in place as those over MPI. After FWA_TIMEOUT, FWA_COMM or FWA_BACKEND the
 // communicator refuses every later operation with that status, and destroy aborts what is under way. NVLink SHARP is

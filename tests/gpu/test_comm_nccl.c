@@ -179,6 +179,55 @@ static void exchanges_with_neighbours(void **state) {
     b->free(b, to);
 }
 
+typedef struct recorded {
+    float *from, *sum, *piece;
+} recorded;
+
+// sum = sum over ranks of from, in quarters that are started and waited for; then a reduction and the last rank's
+// piece.
+static fwa_status reduce_all(void *user) {
+    const recorded *r = user;
+    fwa_comm_request *request[4];
+    int64_t each = MOST / 4;
+    FWA_TRY(b->copy(b, b->stream, r->sum, r->from, MOST * sizeof(float)));
+    for (int i = 0; i < 4; i++)
+        FWA_TRY(comm->all_reduce_start(comm, b->stream, r->sum + i * each, each, FWA_F32, FWA_REDUCE_SUM, &request[i]));
+    for (int i = 0; i < 4; i++) FWA_TRY(comm->wait(comm, b->stream, request[i]));
+    FWA_TRY(b->copy(b, b->stream, r->piece, r->from, 1000 * sizeof(float)));
+    FWA_TRY(comm->all_reduce(comm, b->stream, r->piece, 500, FWA_F32, FWA_REDUCE_MAX));
+    return comm->broadcast(comm, b->stream, r->piece + 500, 500, FWA_F32, comm->size - 1);
+}
+
+static void check_reduced(const recorded *r) {
+    const float *got = read_floats(r->sum, MOST), *piece = read_floats(r->piece, 1000);
+    for (int64_t i = 0; i < MOST; i++) assert_true(got[i] == sum_of(i));
+    for (int64_t i = 0; i < 1000; i++) assert_true(piece[i] == element(comm->size - 1, i));
+}
+
+// Recorded once, launched with and without the same work call by call in between.
+static void operations_can_be_recorded(void **state) {
+    (void)state;
+    recorded r = {device_elements(MOST), device_floats(MOST), device_floats(1000)};
+    fwa_graph *graph = NULL;
+    check_ok(reduce_all(&r));
+    check_reduced(&r);
+    check_ok(b->graph_record(b, b->stream, reduce_all, &r, &graph));
+    for (int i = 0; i < 6; i++) {
+        check_ok(b->fill(b, b->stream, r.sum, 0xFF, MOST * sizeof(float)));
+        check_ok(b->fill(b, b->stream, r.piece, 0xFF, 1000 * sizeof(float)));
+        if (i % 3 == 2)
+            check_ok(reduce_all(&r));
+        else
+            check_ok(b->graph_launch(b, b->stream, graph));
+        check_reduced(&r);
+    }
+    check_ok(b->stream_synchronize(b, b->stream));
+    b->graph_destroy(b, graph);
+    b->free(b, r.from);
+    b->free(b, r.sum);
+    b->free(b, r.piece);
+}
+
 static void barriers_and_bad_calls(void **state) {
     (void)state;
     for (int i = 0; i < 5; i++) check_ok(comm->barrier(comm));
@@ -227,6 +276,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_teardown(buckets_sum_gradients, check_release),
         cmocka_unit_test_teardown(gathers_scatters_and_broadcasts, check_release),
         cmocka_unit_test_teardown(exchanges_with_neighbours, check_release),
+        cmocka_unit_test_teardown(operations_can_be_recorded, check_release),
         cmocka_unit_test_teardown(barriers_and_bad_calls, check_release),
         cmocka_unit_test_teardown(a_peer_that_does_not_come_is_a_time_out, check_release),
     };
