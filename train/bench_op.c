@@ -107,6 +107,7 @@ static void print_row(const bench *b, const fwa_bench_call *call, int pass, cons
 }
 
 static fwa_status bench_pass(bench *b, fwa_bench_call *call, int pass, const fwa_bench_error *worst) {
+    const double warm_up_s = b->backend->kind == FWA_BACKEND_CUDA ? 0.02 : 0.0;
     pass_of_call user = {call, pass};
     fwa_cost cost;
     double median, least;
@@ -118,7 +119,7 @@ static fwa_status bench_pass(bench *b, fwa_bench_call *call, int pass, const fwa
         return FWA_OK;
     }
     FWA_TRY(fwa_bench_cost(call, pass, &cost));
-    FWA_TRY(fwa_floor_time(b->backend, run_pass, &user, WARM_UP, b->repeats, &median, &least));
+    FWA_TRY(fwa_floor_time(b->backend, run_pass, &user, WARM_UP, warm_up_s, b->repeats, &median, &least));
     print_row(b, call, pass, worst, cost, median, least);
     return FWA_OK;
 }

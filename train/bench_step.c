@@ -1,6 +1,5 @@
 // fwa bench step CONFIG.yaml [key.path=value ...] [--steps N] [--eager] [--profile]: whole training steps on one
-// repeated random
-// batch.
+// repeated random batch.
 //
 // The check: the first loss is that of a uniform guess (within 10 %: weights are random), and training on the same
 // batch lowers it by at least a tenth. The time is the median over steps after a warm-up.

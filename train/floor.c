@@ -7,6 +7,11 @@
 
 enum { REPEATS = 9, WARM_UP = 3 };
 
+// A CPU computes at its clock at once.
+static double warm_up_seconds(const fwa_backend *backend, double seconds) {
+    return backend->kind == FWA_BACKEND_CUDA ? seconds : 0.0;
+}
+
 typedef struct timers {
     fwa_backend *backend;
     fwa_event *at[FWA_TIMED_REPEATS + 1];
@@ -24,10 +29,8 @@ static void close_timers(timers *t) {
 }
 
 // Nothing waits between the calls, so that a device stays busy while the host starts the next one.
-static fwa_status time_calls(timers *t, fwa_status (*run)(void *user), void *user, int warm_up, double *seconds) {
+static fwa_status time_calls(timers *t, fwa_status (*run)(void *user), void *user, double *seconds) {
     fwa_backend *backend = t->backend;
-    for (int i = 0; i < warm_up; i++) FWA_TRY(run(user));
-    FWA_TRY(backend->stream_synchronize(backend, backend->stream));
     FWA_TRY(backend->event_record(backend, t->at[0], backend->stream));
     for (int i = 1; i < t->count; i++) {
         FWA_TRY(run(user));
@@ -39,17 +42,27 @@ static fwa_status time_calls(timers *t, fwa_status (*run)(void *user), void *use
     return FWA_OK;
 }
 
-fwa_status fwa_floor_time(fwa_backend *backend, fwa_status (*run)(void *user), void *user, int warm_up, int repeats,
-                          double *median, double *least) {
+static fwa_status warm(fwa_backend *backend, fwa_status (*run)(void *user), void *user, int calls, double seconds) {
+    const double start = fwa_bench_now();
+    for (int i = 0; i < calls || fwa_bench_now() - start < seconds; i++) {
+        FWA_TRY(run(user));
+        FWA_TRY(backend->stream_synchronize(backend, backend->stream));
+    }
+    return FWA_OK;
+}
+
+fwa_status fwa_floor_time(fwa_backend *backend, fwa_status (*run)(void *user), void *user, int warm_up,
+                          double warm_up_s, int repeats, double *median, double *least) {
     double seconds[FWA_TIMED_REPEATS];
     timers t;
     fwa_status status = FWA_OK;
     FWA_CHECK(repeats >= 1 && repeats <= FWA_TIMED_REPEATS, FWA_USAGE, "got %d repeats, expected 1 to %d", repeats,
               FWA_TIMED_REPEATS);
     FWA_TRY_GOTO(open_timers(&t, backend, repeats + 1), done);
-    FWA_TRY_GOTO(time_calls(&t, run, user, warm_up, seconds), done);
+    FWA_TRY_GOTO(warm(backend, run, user, warm_up, warm_up_s), done);
+    FWA_TRY_GOTO(time_calls(&t, run, user, seconds), done);
     *median = fwa_bench_median(seconds, repeats);
-    if (least) *least = seconds[0];
+    *least = seconds[0];
 done:
     close_timers(&t);
     return status;
@@ -94,8 +107,9 @@ static fwa_status measure_product(fwa_backend *backend, int64_t n, double *rate)
     double median, least;
     fwa_status status = FWA_OK;
     FWA_TRY_GOTO(open_probe(&p, backend, n), done);
-    FWA_TRY_GOTO(fwa_floor_time(backend, multiply, &p, WARM_UP, REPEATS, &median, &least), done);
-    *rate = 2.0 * (double)n * (double)n * (double)n / median;
+    FWA_TRY_GOTO(
+        fwa_floor_time(backend, multiply, &p, WARM_UP, warm_up_seconds(backend, 0.3), REPEATS, &median, &least), done);
+    *rate = 2.0 * (double)n * (double)n * (double)n / least;
 done:
     fwa_arena_destroy(p.arena);
     return status;
@@ -103,11 +117,12 @@ done:
 
 static fwa_status measure_copy(fwa_backend *backend, int64_t n, double *rate) {
     probe p = {0};
-    double seconds[2];
+    double seconds[2], median;
+    const double warm_up = warm_up_seconds(backend, 0.02);
     fwa_status status = FWA_OK;
     FWA_TRY_GOTO(open_probe(&p, backend, n), done);
-    FWA_TRY_GOTO(fwa_floor_time(backend, copy, &p, WARM_UP, REPEATS, &seconds[0], NULL), done);
-    FWA_TRY_GOTO(fwa_floor_time(backend, add, &p, WARM_UP, REPEATS, &seconds[1], NULL), done);
+    FWA_TRY_GOTO(fwa_floor_time(backend, copy, &p, WARM_UP, warm_up, REPEATS, &median, &seconds[0]), done);
+    FWA_TRY_GOTO(fwa_floor_time(backend, add, &p, WARM_UP, warm_up, REPEATS, &median, &seconds[1]), done);
     const double bytes = (double)fwa_tensor_bytes(p.a), copied = 2 * bytes / seconds[0], added = 3 * bytes / seconds[1];
     *rate = copied > added ? copied : added;
 done:

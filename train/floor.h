@@ -12,21 +12,22 @@ extern "C" {
 #endif
 
 typedef struct fwa_floor {
-    double copy;    // bytes read and written a second
+    double copy;    // bytes read and written a second, the best of some runs
     double product; // FLOP/s of a square product in the backend's precision
     int64_t size;   // of that product
 } fwa_floor;
 
-// Takes some milliseconds and, while it runs, up to 800 MB of the device.
+// Takes up to a second and, while it runs, up to 800 MB of the device.
 FWA_MUST_CHECK fwa_status fwa_floor_measure(fwa_backend *backend, fwa_floor *floor);
 // Seconds that the work takes at least; share of it in `seconds`.
 double fwa_floor_seconds(const fwa_floor *floor, fwa_cost cost);
 double fwa_floor_share(const fwa_floor *floor, fwa_cost cost, double seconds);
 
-// Median seconds of `repeats` calls of run(user) after `warm_up` ones, by the backend's timers; *least may be NULL.
+// Median and least seconds of `repeats` calls of run(user), by the backend's timers, after at least `warm_up` ones and
+// `warm_up_s` seconds of them: an idle GPU takes a while to its full clock.
 #define FWA_TIMED_REPEATS 200 // at most
 FWA_MUST_CHECK fwa_status fwa_floor_time(fwa_backend *backend, fwa_status (*run)(void *user), void *user, int warm_up,
-                                         int repeats, double *median, double *least);
+                                         double warm_up_s, int repeats, double *median, double *least);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Runs `fwa bench` and its public peers on the same shapes, one after the other on an idle machine, and prints tables of
+ratios in Markdown. Everything measured stands in --out as JSON lines, the tables in compare.md.
+
+    python3 tests/peers/compare.py --fwa build/fwa --out peers
+    python3 tests/peers/compare.py --fwa build/fwa --out peers --only ops --fla FOLDER --force
+    python3 tests/peers/compare.py --fwa build/fwa --out peers --only ddp --ranks 2
+    python3 tests/peers/compare.py --fwa build/fwa --out peers --device cpu --threads 2
+
+ops: mixing rules beside flash-linear-attention and PyTorch's attention (gpu_ops.py says what --fla and --force are).
+step: configs/lm/transformer.yaml beside a compiled PyTorch model (torch_step.py), the best of the --torch variants; on a
+CPU configs/lm/tiny.yaml with softmax attention. ddp: the same on --ranks GPUs, fwa under mpirun, PyTorch under torchrun.
+A command that fails or takes longer than --timeout leaves its line out, and says so at the end.
+"""
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+# Our rule, and the public operator that computes the same or, for falcon1 and falcon1a, the nearest.
+PAIRS = [("softmax", "sdpa"), ("deltanet", "delta_rule"), ("falcon1", "delta_rule"),
+         ("gated_deltanet", "gated_delta_rule"), ("linear_attention", "simple_gla"), ("retnet", "simple_gla"),
+         ("falcon1a", "simple_gla")]
+VARIANTS = ["--weights bf16 --attention flash", "--weights bf16 --attention cudnn",
+            "--weights autocast --attention flash"]
+
+
+class Runner:
+    def __init__(self, args):
+        self.args, self.failures = args, []
+        self.out = pathlib.Path(args.out)
+        self.out.mkdir(parents=True, exist_ok=True)
+
+    def rows(self, name, command):
+        """The JSON lines that `command` prints; they go to NAME.jsonl, what it says else to NAME.log."""
+        command = [str(word) for word in command]
+        print("running:", " ".join(command), file=sys.stderr)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=self.args.timeout, cwd=ROOT)
+            output, errors, code = done.stdout, done.stderr, done.returncode
+        except subprocess.TimeoutExpired as late:
+            output, errors = ((x or b"").decode() for x in (late.stdout, late.stderr))
+            code = "time-out"
+        except OSError as failure:
+            output, errors, code = "", str(failure), "not started"
+        lines = [line for line in output.splitlines() if line.startswith("{")]
+        with open(self.out / f"{name}.log", "a", encoding="utf-8") as log:
+            log.write("$ " + " ".join(command) + "\n" + errors)
+        with open(self.out / f"{name}.jsonl", "a", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+        if code != 0:
+            last = (errors.strip().splitlines() or [""])[-1]
+            self.failures.append(f"`{' '.join(command)}`: {code}: {last}")
+        return [json.loads(line) for line in lines]
+
+
+def text(value, digits=3):
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def ratio(ours, theirs):
+    return None if not ours or not theirs else ours / theirs
+
+
+def ops_table(runner):
+    args = runner.args
+    lines = []
+    for shape in args.shapes.split(","):
+        B, T, H, K = shape.split("x")
+        sizes = ["--B", B, "--T", T, "--H", H, "--K", K, "--V", K]
+        rules = [rule for rule, _ in PAIRS]
+        ours = runner.rows("fwa_ops", [args.fwa, "bench", "op", *rules, *sizes, "--json", "--backend", "cuda"])
+        ms = {(row["name"], row["pass"]): row["ms_median"] for row in ours}
+        peers = ["sdpa"] + sorted({peer for _, peer in PAIRS if peer != "sdpa"})
+        theirs = {}
+        for peer in peers:
+            extra = (["--fla", args.fla] if args.fla else []) + (["--force"] if args.force else [])
+            for row in runner.rows("peer_ops", [sys.executable, HERE / "gpu_ops.py", "--ops", peer, "--shapes", shape,
+                                                *extra]):
+                theirs[row["op"]] = row
+        lines += [f"B {B}, T {T}, {H} heads of {K}, bf16, ms; ratio: ours / theirs, below 1 is faster", "",
+                  "| rule | forward | forward + backward | peer | forward | forward + backward | ratio | ratio |",
+                  "|---|---|---|---|---|---|---|---|"]
+        for rule, peer in PAIRS:
+            forward, backward = ms.get((rule, "forward")), ms.get((rule, "backward"))
+            both = forward + backward if forward and backward else None
+            row = theirs.get(peer, {})
+            wrong = " (gradients wrong)" if row.get("backward_right") is False else ""
+            wrong = f" ({row['refused']})" if "refused" in row else wrong
+            values = [text(forward), text(both), peer + wrong, text(row.get("forward_ms")), text(row.get("both_ms")),
+                      text(ratio(forward, row.get("forward_ms")), 2), text(ratio(both, row.get("both_ms")), 2)]
+            lines.append(f"| {rule} | " + " | ".join(values) + " |")
+        lines.append("")
+    return lines
+
+
+def step_commands(args, ranks):
+    """Ours, and the start of theirs."""
+    if args.device == "cpu":
+        ours = [args.fwa, "bench", "step", "configs/lm/tiny.yaml", "model.mixer.main.rule=softmax", "run.backend=cpu",
+                f"run.threads={args.threads}", "--steps", 8]
+        return ours, [sys.executable, HERE / "torch_step.py", "--threads", args.threads]
+    ours = [args.fwa, "bench", "step", "configs/lm/transformer.yaml", "run.backend=cuda",
+            f"train.micro_batch={args.batch}", f"train.global_batch={ranks * args.batch}", "--steps", 20]
+    theirs = [sys.executable, HERE / "torch_step.py"]
+    if ranks > 1:
+        ours = [shutil.which("mpirun") or "mpirun", "--allow-run-as-root", "-np", ranks, *ours]
+        theirs = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks,
+                  HERE / "torch_step.py"]
+    return ours, [*theirs, "--device", "cuda", "--preset", "small", "--batch", args.batch]
+
+
+def step_table(runner, ranks):
+    args = runner.args
+    ours, theirs = step_commands(args, ranks)
+    own = runner.rows(f"fwa_step_{ranks}", ours)
+    variants = args.torch or (["", "--compile"] if args.device == "cpu" else ["--compile " + v for v in VARIANTS])
+    rows = [row for v in variants for row in runner.rows(f"torch_step_{ranks}", [*theirs, *v.split()])]
+    if not own or not rows:
+        return []
+    best = max(rows, key=lambda row: row["tokens_per_s"])
+    lines = [f"Whole training step, {own[0]['parameters']:,} parameters, {own[0]['tokens']:.0f} tokens, {ranks} rank(s)", "",
+             "| | ms | tokens/s | ours / theirs |", "|---|---|---|---|",
+             f"| fwa | {own[0]['ms_median']:.1f} | {own[0]['tokens_per_s']:.0f} | |"]
+    for row in rows:
+        name = f"{row['peer']}, {row['mode']}, {row['weights']}, attention {row['attention']}"
+        mark = " (best)" if row is best and len(rows) > 1 else ""
+        lines.append(f"| {name}{mark} | {row['ms']:.1f} | {row['tokens_per_s']:.0f} | "
+                     f"{own[0]['tokens_per_s'] / row['tokens_per_s']:.2f} |")
+    if any(row["parameters"] != own[0]["parameters"] for row in rows) and args.device == "cuda":
+        runner.failures.append("the models have different numbers of parameters")
+    return [*lines, ""]
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fwa", required=True, help="the program")
+    parser.add_argument("--out", required=True, help="folder for what was measured")
+    parser.add_argument("--only", default="", help="ops, step, ddp: several with commas; default: ops,step, on a CPU step")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--shapes", default="32x1024x6x128", help="of the operators: BxTxHxK, several with commas")
+    parser.add_argument("--batch", type=int, default=64, help="sequences of a rank and step")
+    parser.add_argument("--ranks", type=int, default=2, help="of ddp")
+    parser.add_argument("--threads", type=int, default=2, help="on a CPU")
+    parser.add_argument("--torch", action="append", help="options of torch_step.py to try instead; may be repeated")
+    parser.add_argument("--fla", help="folder with fla-core, where it is not installed")
+    parser.add_argument("--force", action="store_true", help="run what fla refuses on this Triton")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds for one command")
+    args = parser.parse_args()
+    args.fwa = str(pathlib.Path(args.fwa).resolve())
+    return args
+
+
+def main():
+    args = parse_arguments()
+    runner = Runner(args)
+    parts = (args.only or ("step" if args.device == "cpu" else "ops,step")).split(",")
+    tables = {"ops": lambda: ops_table(runner), "step": lambda: step_table(runner, 1),
+              "ddp": lambda: step_table(runner, args.ranks)}
+    lines = [line for part in parts for line in tables[part]()]
+    lines += ["Not measured:", "", *(f"* {failure}" for failure in runner.failures)] if runner.failures else []
+    report = "\n".join(lines) + "\n"
+    (runner.out / "compare.md").write_text(report, encoding="utf-8")
+    print(report, end="")
+    return 1 if runner.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
