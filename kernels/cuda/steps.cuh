@@ -472,7 +472,8 @@ template <typename C> size_t shared_ring() {
 
 inline fwa_status steps_shape(mixer_task *task) {
     FWA_CHECK(task->K <= cuts1024::forward::Kp, FWA_UNSUPPORTED,
-              "K = %lld; the general recurrent kernel takes keys of at most %d elements",
+              "K = %lld: the general recurrent kernel of the cuda backend takes keys of at most %d elements; lower "
+              "model.head_dim (of a state-space block: state), or run on the CPU backend (run.backend: cpu)",
               static_cast<long long>(task->K), cuts1024::forward::Kp);
     task->Kp = with_cuts(task->K, [](auto c) { return decltype(c)::forward::Kp; });
     task->Vp = fwa_round_up(task->V + task->normalized, slice_columns);

@@ -50,6 +50,7 @@ refused 2 "$cuda train.precision=f64" "train.precision" "f64 runs on the cpu bac
 refused 2 "$cuda $huge" "train.micro_batch" "PB of memory" "the GPU has" "lower train.micro_batch from 1048576"
 refused 2 "$cuda train.micro_batch=1 train.global_batch=1 model.layers=256 model.d_model=131072" \
     "model.d_model" "the GPU has" "choose a smaller model" "parallel.zero=1"
+refused 2 "$cuda model.head_dim=1026" "K = 1026" "at most 1024" "model.head_dim" "run.backend: cpu"
 
 # No device is visible, though there is one.
 export CUDA_VISIBLE_DEVICES=
