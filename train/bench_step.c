@@ -2,7 +2,7 @@
 // repeated random batch.
 //
 // The check: the first loss is that of a uniform guess (within 10 %: weights are random), and training on the same
-// batch lowers it by at least a tenth. The time is the median over steps after a warm-up.
+// batch lowers it by at least a tenth. The time is the median over steps after a warm-up, by the device's clock.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,40 +48,62 @@ static fwa_status random_source(fwa_source **out, const fwa_config *config) {
     return FWA_OK;
 }
 
-// Seconds of every step after the warm-up: from the end of the one before to its own, and what the host took to give it
-// to the device.
+// Of every step after the warm-up: seconds from the end of the one before to its own by the device's clock, and what
+// the host took to give it to the device.
 typedef struct step_times {
+    int steps;
     double *step, *host;
+    fwa_event **ended; // [steps + 1]: of the last step of the warm-up, and of each after it
 } step_times;
 
+static fwa_status open_times(step_times *times, fwa_backend *backend, int steps) {
+    times->steps = steps;
+    times->step = calloc((size_t)steps, sizeof *times->step);
+    times->host = calloc((size_t)steps, sizeof *times->host);
+    times->ended = calloc((size_t)steps + 1, sizeof(fwa_event *));
+    FWA_CHECK(times->step && times->host && times->ended, FWA_MEMORY, "bench: out of memory");
+    for (int i = 0; i <= steps; i++) FWA_TRY(backend->timer_create(backend, &times->ended[i]));
+    return FWA_OK;
+}
+
+static void close_times(step_times *times, fwa_backend *backend) {
+    for (int i = 0; times->ended && i <= times->steps; i++) backend->event_destroy(backend, times->ended[i]);
+    free(times->step);
+    free(times->host);
+    free((void *)times->ended);
+}
+
+static fwa_status give_step(fwa_trainer *t, const step_times *times) {
+    int64_t i = t->step - WARM_UP;
+    double start = fwa_bench_now();
+    FWA_TRY(fwa_trainer_step(t));
+    if (i >= 0) times->host[i] = fwa_bench_now() - start;
+    return i >= -1 ? t->backend->event_record(t->backend, times->ended[i + 1], t->backend->stream) : FWA_OK;
+}
+
 // The device has its next step while the host waits for the one before, as in training.
-static fwa_status time_steps(fwa_trainer *t, int steps, const step_times *times, double *first_loss,
-                             double *last_loss) {
+static fwa_status time_steps(fwa_trainer *t, const step_times *times, double *first_loss, double *last_loss) {
     fwa_step_report report;
-    double ended = fwa_bench_now();
-    for (int i = 0; i < WARM_UP + steps; i++) {
-        while (t->step <= i + t->ahead && t->step < WARM_UP + steps) {
-            double start = fwa_bench_now();
-            FWA_TRY(fwa_trainer_step(t));
-            if (t->step > WARM_UP) times->host[t->step - WARM_UP - 1] = fwa_bench_now() - start;
-        }
+    fwa_backend *backend = t->backend;
+    const int all = WARM_UP + times->steps;
+    for (int i = 0; i < all; i++) {
+        while (t->step <= i + t->ahead && t->step < all) FWA_TRY(give_step(t, times));
         FWA_TRY(fwa_trainer_report(t, &report));
-        double start = ended;
-        ended = fwa_bench_now();
-        if (i >= WARM_UP) times->step[i - WARM_UP] = ended - start;
         if (i == 0) *first_loss = report.state.loss;
         *last_loss = report.state.loss;
     }
+    FWA_TRY(backend->stream_synchronize(backend, backend->stream));
+    for (int i = 0; i < times->steps; i++)
+        FWA_TRY(backend->timer_seconds(backend, times->ended[i], times->ended[i + 1], &times->step[i]));
     return FWA_OK;
 }
 
 static fwa_status measure(fwa_trainer *t, int steps) {
     double first = NAN, last = NAN, guess = log((double)t->source->vocab);
-    double *seconds = malloc(2 * (size_t)steps * sizeof *seconds);
-    FWA_CHECK(seconds, FWA_MEMORY, "bench: out of memory");
-    const step_times times = {seconds, seconds + steps};
+    step_times times = {0};
     fwa_status status = FWA_OK;
-    FWA_TRY_GOTO(time_steps(t, steps, &times, &first, &last), done);
+    FWA_TRY_GOTO(open_times(&times, t->backend, steps), done);
+    FWA_TRY_GOTO(time_steps(t, &times, &first, &last), done);
     FWA_CHECK_GOTO(
         fabs(first - guess) < 0.1 * guess && last < 0.9 * first, FWA_ERROR, done,
         "bench step: check failed: first loss %.4f (expected about ln(%lld) = %.4f), after %d steps on the same "
@@ -98,7 +120,7 @@ static fwa_status measure(fwa_trainer *t, int steps) {
                tokens, 1e3 * median, 1e3 * times.step[0], 1e3 * host, tokens / median,
                1e-9 * fwa_startup_flops(t) * tokens / median, first, last);
 done:
-    free(seconds);
+    close_times(&times, t->backend);
     return status;
 }
 
