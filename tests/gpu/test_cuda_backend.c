@@ -138,6 +138,7 @@ static void uploads_keep_what_the_host_had(void **state) {
     unsigned char *from = check_alloc(BYTES), *to = check_alloc((size_t)COPIES * BYTES);
     void *device = NULL, *big = NULL;
     check_ok(b->alloc(b, &device, (size_t)COPIES * BYTES));
+    check_ok(b->fill(b, b->stream, device, 0, (size_t)COPIES * BYTES));
     check_ok(b->alloc(b, &big, BIG));
     for (int value = 1; value <= 20; value++) check_ok(b->fill(b, b->stream, big, value, BIG));
     for (int i = 0; i < COPIES; i++) {
