@@ -139,21 +139,26 @@ inline walk_norm walk_norm_of(const fwa_feature_options &options, int64_t K, boo
 struct walk_shape {
     int lanes, run;
     int64_t runs;
+    int x_bytes, row_bytes, grad_bytes; // from step to step: of x, of features, of dx
 };
 
-// The steps of one sequence as one lane sees them: 32 bits of step and stride make one address in one instruction.
+// The steps of one sequence as one lane sees them: 32 bits of step and of stride, in bytes, make one address in one
+// instruction.
 template <typename T> struct walk_column {
     const char *first; // of step 0
     int bytes;         // from step to step
-    __device__ walk_column(T *at, int64_t stride)
-        : first(reinterpret_cast<const char *>(at)), bytes(static_cast<int>(stride * sizeof(T))) {}
-    __device__ void move(T *at) {
-        first = reinterpret_cast<const char *>(at);
-    }
     __device__ T *step(int t) const {
-        return reinterpret_cast<T *>(const_cast<char *>(first) + static_cast<int64_t>(t) * bytes);
+        int64_t offset; // compilers would extend both beforehand, and multiply 64 bits
+        asm("mul.wide.s32 %0, %1, %2;" : "=l"(offset) : "r"(t), "r"(bytes));
+        return reinterpret_cast<T *>(const_cast<char *>(first) + offset);
     }
 };
+template <typename T> __device__ walk_column<T> walk_along(T *first, int bytes) {
+    return {reinterpret_cast<const char *>(first), bytes};
+}
+template <typename T> __host__ __device__ int step_bytes(int64_t stride) {
+    return static_cast<int>(stride * static_cast<int64_t>(sizeof(T)));
+}
 
 // Whether its steps and strides are small enough.
 template <typename T> bool walk_fits(const conv_input<T> &in, int64_t stride) {
@@ -163,7 +168,7 @@ template <typename T> bool walk_fits(const conv_input<T> &in, int64_t stride) {
 
 // Runs so that as few rounds of `groups` lane groups as possible do all, where a run costs `extra` steps more.
 inline walk_shape make_walk(int64_t pieces, int64_t steps, int lanes, int64_t groups, int64_t extra) {
-    walk_shape best = {lanes, 0, 0};
+    walk_shape best = {lanes, 0, 0, 0, 0, 0};
     int64_t least = INT64_MAX;
     for (int64_t runs = fwa_ceil_div(steps, 256); runs <= fwa_ceil_div(steps, 16); runs++) {
         const int64_t run = fwa_round_up(fwa_ceil_div(steps, runs), batch);
@@ -173,6 +178,36 @@ inline walk_shape make_walk(int64_t pieces, int64_t steps, int lanes, int64_t gr
         best.run = static_cast<int>(run), best.runs = fwa_ceil_div(steps, run);
     }
     return best;
+}
+
+// Without convolution, SiLU, norm and map both passes copy.
+inline bool features_copy(const fwa_feature_options *options) {
+    return options->width == 0 && !options->silu && options->norm == FWA_NORM_NONE && options->phi == FWA_PHI_IDENTITY;
+}
+
+template <typename T, int N>
+static __global__ void __launch_bounds__(256)
+    features_copy_kernel(sequences<T> to, sequences<const T> from, int64_t B, int64_t steps, int64_t packs) {
+    const int64_t step = static_cast<int64_t>(gridDim.x) * 256;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x; i < B * steps * packs; i += step) {
+        int64_t row, pack, b, t;
+        divide(i, packs, &row, &pack);
+        divide(row, steps, &b, &t);
+        store(to.at(b, t) + pack * N, load_words<N>(from.at(b, t) + pack * N));
+    }
+}
+
+template <typename T>
+fwa_status copy_features(fwa_stream *stream, sequences<T> to, sequences<const T> from, int64_t B, int64_t steps,
+                         int64_t P, bool aligned) {
+    constexpr int N = pack_size<T>;
+    const bool packed = aligned && P % N == 0;
+    const int64_t packs = packed ? P / N : P;
+    const auto blocks = static_cast<unsigned>(fwa_min(fwa_ceil_div(B * steps * packs, 256), INT_MAX));
+    auto *kernel = packed ? features_copy_kernel<T, N> : features_copy_kernel<T, 1>;
+    kernel<<<blocks, 256, 0, stream->handle>>>(to, from, B, steps, packs);
+    FWA_CUDA_LAUNCHED();
+    return FWA_OK;
 }
 
 // The checks and the view that both passes begin with; y is the tensor of features or their gradient.

@@ -277,6 +277,9 @@ fwa_status features_backward(fwa_stream *stream, fwa_tensor dx, fwa_tensor dw, f
     if (fwa_tensor_present(dhalo)) FWA_EXPECT(dhalo, element<T>::dtype, 3, in.B, static_cast<int64_t>(in.W - 1), P);
     const bool aligned =
         rows_aligned(x) && rows_aligned(dx) && rows_aligned(dy) && rows_aligned(halo) && rows_aligned(dhalo);
+    if (features_copy(options))
+        return copy_features<T>(stream, sequences_of<T>(dx), {data_of<const T>(dy), in.steps * P, P}, in.B, in.steps, P,
+                                aligned);
     if (walks_back(in, dx.stride[1], aligned)) {
         const walk_gradients<T> to = {sequences_of<T>(dx), sequences_of<T>(dhalo), data_of<const T>(dy),
                                       data_of<const float>(rstd), nullptr};

@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(walk_threads, walk_blocks<T>)
         if (back > 0 && active) unpack(x[batch - back], in.template words<N>(b, begin - back, c));
     }
     pieces<T, N> raw[batch] = {};
-    const walk_column<const T> from(in.x.at(b, 0) + c, in.x.t);
-    const walk_column<T> to(y + b * in.steps * P + c, P);
+    const auto from = walk_along(in.x.at(b, 0) + c, shape.x_bytes);
+    const auto to = walk_along(y + b * in.steps * P + c, shape.row_bytes);
     if (active) load_batch(raw, from, begin, end);
     float *own_rstd = rstd + (b * in.steps + begin + lane / quarter) * in.H + h;
     const int own_steps = norm.present && exists && lane % quarter == 0 ? end - lane / quarter : 0;
@@ -190,7 +190,8 @@ fwa_status walk(fwa_stream *stream, fwa_tensor y, fwa_tensor rstd, const conv_in
     const bool lean = sizeof(T) == 2 && options->silu && options->phi == FWA_PHI_IDENTITY && !in.reset;
     const int lanes = fwa_max(batch, lanes_for(fwa_ceil_div(in.K, walk_columns<T>)));
     const int64_t resident = static_cast<int64_t>(stream->multiprocessors) * walk_blocks<T> * walk_threads;
-    const walk_shape shape = make_walk(in.B * in.H, in.steps, lanes, fwa_max(resident / lanes, 1), 8);
+    walk_shape shape = make_walk(in.B * in.H, in.steps, lanes, fwa_max(resident / lanes, 1), 8);
+    shape.x_bytes = step_bytes<T>(in.x.t), shape.row_bytes = step_bytes<T>(in.H * in.K);
     const int64_t blocks = fwa_ceil_div(in.B * in.H * shape.runs * lanes, walk_threads);
     FWA_CHECK(blocks <= INT_MAX, FWA_UNSUPPORTED, "y: got [%lld, %lld, %lld, %lld], too large for one launch",
               static_cast<long long>(in.B), static_cast<long long>(in.steps), static_cast<long long>(in.H),
@@ -214,6 +215,9 @@ fwa_status features_forward(fwa_stream *stream, fwa_tensor y, fwa_tensor rstd, f
     conv_input<T> in;
     FWA_TRY(features_input<T>(y, rstd, x, w, halo, reset, options, &in));
     constexpr int N = pack_size<T>;
+    const sequences<T> to = {data_of<T>(y), in.steps * in.H * in.K, in.H * in.K};
+    if (features_copy(options))
+        return copy_features<T>(stream, to, in.x, in.B, in.steps, in.H * in.K, rows_aligned(x) && rows_aligned(y));
     const bool packed = in.W <= 4 && in.K % N == 0 && rows_aligned(x) && rows_aligned(y) && rows_aligned(halo);
     if (packed && in.K <= 32 * walk_columns<T> && walk_fits(in, 0)) {
         FWA_TRY(walk<T>(stream, y, rstd, in, options));

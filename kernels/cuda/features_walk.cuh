@@ -45,44 +45,47 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
     float next_scale;
 
     __device__ void fetch(int t) {
-        if (at.active) {
-            if (t - (TAPS - 1) - (batch - 1) >= 0 && t < in.steps) {
+        const int last = static_cast<int>(in.steps) - 1;
+        if (t - (TAPS - 1) - (batch - 1) >= 0 && t <= last) {
 #pragma unroll
-                for (int j = 0; j < batch; j++) {
-                    next_x[j] = load_words<N>(from_x.step(t - (TAPS - 1) - j));
-                    next_dy[j] = load_words<N>(from_dy.step(t - j));
-                }
-            } else {
-                fetch_edge(t, static_cast<int>(in.steps) - 1);
+            for (int j = 0; j < batch; j++) {
+                next_x[j] = load_words<N>(from_x.step(t - (TAPS - 1) - j));
+                next_dy[j] = load_words<N>(from_dy.step(t - j));
+            }
+        } else {
+#pragma unroll
+            for (int j = 0; j < batch; j++) {
+                next_x[j] = in.template words<N>(at.b, min(t - (TAPS - 1) - j, last), at.c);
+                next_dy[j] = load_words<N>(from_dy.step(min(max(t - j, 0), last)));
             }
         }
-        const int own = t - part;
-        next_scale = own >= at.begin && own < in.steps ? 1.0f : 0.0f;
-        if (norm.present && next_scale != 0.0f) next_scale = *from_rstd.step(own);
-    }
-    __device__ void fetch_edge(int t, int last) {
-#pragma unroll
-        for (int j = 0; j < batch; j++) {
-            next_x[j] = in.template words<N>(at.b, min(t - (TAPS - 1) - j, last), at.c);
-            next_dy[j] = load_words<N>(from_dy.step(min(max(t - j, 0), last)));
-        }
+        if (norm.present) next_scale = *from_rstd.step(min(max(t - part, 0), last));
     }
 
-    // dx of step t; before the run it is complete only where the run is the first one.
-    __device__ void write(int t, const float (&sum)[N]) const {
-        float value[N];
+    // dx of steps t .. t - 3; before the run it is complete only where the run is the first one.
+    __device__ void write(int t, const pieces<T, N> (&done)[batch]) const {
+        if (!at.active) return;
+        if (t - (batch - 1) >= at.begin) {
 #pragma unroll
-        for (int i = 0; i < N; i++) value[i] = LEAN ? -ln_2 * sum[i] : sum[i];
-        if (t >= at.begin)
-            store(to_dx.step(t), repack<T>(value));
-        else if (out.dhalo.data && t < 0 && t >= 1 - in.W)
-            store(out.dhalo.at(at.b, in.W - 1 + t) + at.c, repack<T>(value));
+            for (int j = 0; j < batch; j++) store(to_dx.step(t - j), done[j]);
+            return;
+        }
+#pragma unroll
+        for (int j = 0; j < batch; j++) {
+            if (t - j >= at.begin)
+                store(to_dx.step(t - j), done[j]);
+            else if (out.dhalo.data && t - j < 0 && t - j >= 1 - in.W)
+                store(out.dhalo.at(at.b, in.W - 1 + t - j) + at.c, done[j]);
+        }
     }
 
     // Steps t .. t - 3; x[(BASE + j) % ring] = x_{t-j}. OWN: steps of the run, not those after it.
     template <int BASE, bool OWN> __device__ void steps(int t) {
-        float e[batch][N], own_scale = next_scale, scale[batch], dot[batch], A[batch][N], B[batch][N];
+        float e[batch][N], own_scale, scale[batch], dot[batch], A[batch][N], B[batch][N];
         int seen[batch];
+        pieces<T, N> done[batch];
+        const bool own = t - part >= at.begin && t - part < in.steps;
+        own_scale = !own ? 0.0f : norm.present ? next_scale : 1.0f;
 #pragma unroll
         for (int j = 0; j < batch; j++) {
             unpack(x[(BASE + TAPS - 1 + j) & (ring - 1)], next_x[j]);
@@ -136,8 +139,12 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
                     if (OWN) dw[back][i] += x[(BASE + j + back) & (ring - 1)][i] * add;
                 }
             }
-            if (OWN && at.active) write(t - j, dx[j]);
+            float value[N];
+#pragma unroll
+            for (int i = 0; i < N; i++) value[i] = LEAN ? -ln_2 * dx[j][i] : dx[j][i];
+            done[j] = repack<T>(value);
         }
+        if (OWN) write(t, done);
     }
 
     __device__ void run(int batches) {
@@ -151,9 +158,7 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
 #pragma unroll
             for (int j = 0; j < TAPS - 1; j++) {
                 const int step = min(t - j, static_cast<int>(in.steps) - 1);
-                pieces<T, N> raw = {};
-                if (at.active) raw = in.template words<N>(at.b, step, at.c);
-                unpack(x[(batch + j) & (ring - 1)], raw);
+                unpack(x[(batch + j) & (ring - 1)], in.template words<N>(at.b, step, at.c));
             }
             fetch(t);
             steps<batch, false>(t);
@@ -183,8 +188,8 @@ __global__ void __launch_bounds__(back_threads, back_blocks)
     const bool inside = slot < slots && lane * N < in.K;
     const int64_t c = inside ? h * in.K + lane * N : 0;
     const int64_t P = in.H * in.K;
-    backward_walk<T, N, TAPS, LEAN> walk = {
-        in, out, options, norm, {}, {nullptr, in.x.t}, {nullptr, P}, {nullptr, in.H}, {nullptr, out.dx.t}};
+    backward_walk<T, N, TAPS, LEAN> walk = {in, out, options, norm};
+    walk.next_scale = 1.0f;
     walk.lanes = shape.lanes, walk.quarter = shape.lanes / batch, walk.part = lane / walk.quarter;
     const auto w = load_taps<N, TAPS>(in, c);
 #pragma unroll
@@ -201,10 +206,11 @@ __global__ void __launch_bounds__(back_threads, back_blocks)
         if (!__any_sync(0xffffffffu, exists)) break;
         walk.at = {exists ? b : 0, h, c, static_cast<int>(run) * shape.run, 0, exists && inside};
         walk.at.end = min(walk.at.begin + shape.run, static_cast<int>(in.steps));
-        walk.from_x.move(in.x.at(walk.at.b, 0) + c);
-        walk.from_dy.move(out.dy + walk.at.b * in.steps * P + c);
-        walk.from_rstd.move(out.rstd + walk.at.b * in.steps * in.H + h);
-        walk.to_dx.move(out.dx.at(walk.at.b, 0) + c);
+        b = walk.at.b;
+        walk.from_x = walk_along(in.x.at(b, 0) + c, shape.x_bytes);
+        walk.from_dy = walk_along(out.dy + b * in.steps * P + c, shape.row_bytes);
+        walk.from_rstd = walk_along(out.rstd + b * in.steps * in.H + h, step_bytes<float>(in.H));
+        walk.to_dx = walk_along(out.dx.at(b, 0) + c, shape.grad_bytes);
         walk.run(batches);
     }
     if (!inside || !in.w) return;
@@ -242,7 +248,9 @@ fwa_status walk_back(fwa_stream *stream, walk_gradients<T> out, float *dw, const
     const int64_t resident = static_cast<int64_t>(stream->multiprocessors) * back_blocks * back_threads;
     int64_t slots = fwa_max(resident / lanes / in.H, 1);
     if (in.w) slots = partial_rows(slots, in.H * in.K * in.W);
-    const walk_shape shape = make_walk(in.B * in.H, in.steps, lanes, slots * in.H, 12);
+    walk_shape shape = make_walk(in.B * in.H, in.steps, lanes, slots * in.H, 12);
+    shape.x_bytes = step_bytes<T>(in.x.t), shape.row_bytes = step_bytes<T>(in.H * in.K);
+    shape.grad_bytes = step_bytes<T>(out.dx.t);
     const int64_t rounds = fwa_ceil_div(in.B * shape.runs, slots);
     slots = fwa_ceil_div(in.B * shape.runs, rounds);
     const int64_t blocks = fwa_ceil_div(slots * in.H * lanes, back_threads);

@@ -9,10 +9,10 @@
 // D and the GPU's number of multiprocessors only: same bits every time. Cost: bound by memory. Forward reads x and
 // writes y; backward reads x, dy (and dx) and writes dx; a row's second reading hits the first-level cache. dw: one row
 // of D partial sums a block, at most 8 blocks a multiprocessor. Mapping: one block a row at a time, a thread holds
-// every blockDim-th pack of 16 bytes (single elements where rows are not aligned or D is no multiple of the pack). The
-// backward pass holds rows of up to 512 packs in registers (rows.cuh), and so the dw sums of a thread's columns. For
-// other rows a thread keeps these in shared memory (in the partial sums themselves for wide rows). No two threads meet;
-// a second kernel adds the partial sums.
+// every blockDim-th pack of 16 bytes (single elements where rows are not aligned or D is no multiple of the pack).
+// Aligned rows of up to 512 packs are held in registers by teams (rows.cuh), and so are the dw sums of a thread's
+// columns. For other rows a thread keeps these in shared memory (in the partial sums themselves for wide rows). No two
+// threads meet; a second kernel adds the partial sums.
 #include "kernels/cuda/rows.cuh"
 
 namespace {
@@ -20,7 +20,7 @@ namespace {
 using namespace fwa;
 
 constexpr int64_t shared_columns = 8192; // dw sums of a row that fit the shared memory of a block
-constexpr int blocks_per_multiprocessor = 8;
+constexpr int blocks_per_multiprocessor = 8, forward_blocks = 8; // of the general kernels; of teams, forward
 
 template <typename T, int N>
 __global__ void __launch_bounds__(256)
@@ -116,6 +116,44 @@ template <int N, int PACKS> __device__ void load_weight(float (&to)[PACKS][N], c
     }
 }
 
+template <typename T, int N, int PACKS>
+__global__ void __launch_bounds__(team_threads, forward_blocks)
+    rmsnorm_team_forward_kernel(rows<T> y, float *rstd, rows<const T> x, const float *w, int64_t R, int D, float eps,
+                                int threads) {
+    __shared__ float space[2 * team_threads / 32];
+    const team t(threads);
+    const float mean = 1.0f / static_cast<float>(D);
+    pieces<T, N> next[PACKS] = {};
+    if (t.first < R) load_row(next, x.row(t.first), t, D);
+    int turn = 0;
+    for (int64_t r = t.first; r < R; r += t.step, turn ^= 1) {
+        float values[PACKS][N], square = 0.0f;
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) unpack(values[p], next[p]);
+        if (r + t.step < R) load_row(next, x.row(r + t.step), t, D);
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            float part = 0.0f; // packs first: shorter chains of additions
+#pragma unroll
+            for (int i = 0; i < N; i++) part += values[p][i] * values[p][i];
+            square += part;
+        }
+        const float scale = rsqrtf(team_sum(square, t, space, turn) * mean + eps);
+        if (t.lane == 0) rstd[r] = scale;
+        T *out = y.row(r);
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            const int d = t.column<N>(p);
+            if (d >= D) continue;
+            float weight[N];
+            unpack(weight, load_words<N>(w + d));
+#pragma unroll
+            for (int i = 0; i < N; i++) values[p][i] *= scale * weight[i];
+            store(out + d, repack<T>(values[p]));
+        }
+    }
+}
+
 // What the backward pass reads of one row.
 template <typename T, int N, int PACKS> struct row_inputs {
     pieces<T, N> dy[PACKS], x[PACKS], old[PACKS];
@@ -192,6 +230,15 @@ fwa_status forward(fwa_stream *stream, fwa_tensor y, fwa_tensor rstd, fwa_tensor
     FWA_TRY(fwa_tensor_expect(w, "w", FWA_F32, 1, D));
     constexpr int N = pack_size<T>;
     const bool packed = D % N == 0 && rows_aligned(x) && rows_aligned(y) && rows_aligned(w);
+    if (packed && D / N <= most_team_row) {
+        const team_plan plan = plan_team(D / N);
+        auto *kernel = FWA_TEAM_KERNEL(rmsnorm_team_forward_kernel, plan.each, T, N);
+        kernel<<<grid(stream, R, team_threads / plan.size, forward_blocks), team_threads, 0, stream->handle>>>(
+            rows_of<T>(y), static_cast<float *>(rstd.data), rows_of<const T>(x), static_cast<const float *>(w.data), R,
+            static_cast<int>(D), static_cast<float>(eps), plan.size);
+        FWA_CUDA_LAUNCHED();
+        return FWA_OK;
+    }
     auto *kernel = packed ? rmsnorm_forward_kernel<T, N> : rmsnorm_forward_kernel<T, 1>;
     const auto blocks = static_cast<unsigned>(fwa_min(R, INT_MAX));
     kernel<<<blocks, threads_for(D, packed ? N : 1), 0, stream->handle>>>(

@@ -15,7 +15,7 @@ namespace {
 using namespace fwa;
 
 constexpr int64_t most_size = 8192;
-constexpr int blocks_per_multiprocessor = 16;
+constexpr int blocks_per_multiprocessor = 16, heads_at_once = 3; // loaded before the first is used
 
 template <typename T> struct view {
     T *data;
@@ -37,6 +37,42 @@ __device__ void fill_turns(double *turns, int64_t half, double log2_base, bool i
     __syncthreads();
 }
 
+// One store, which compilers would take apart here.
+template <typename T, int N> __device__ void store_whole(T *to, const pieces<T, N> &value) {
+    static_assert(pieces<T, N>::count == 1, "a pack of at most 16 bytes");
+    __stwb(reinterpret_cast<typename pieces<T, N>::type *>(to), value.at[0]);
+}
+
+// Heads first .. first + count - 1 of one step, whose elements i .. i+N-1 stand at from and to.
+template <typename T, int N, int HEADS>
+__device__ void rotate(T *to, int64_t to_head, const T *from, int64_t from_head, int64_t half, int count,
+                       const float (&cosine)[N], const float (&sine)[N]) {
+    pieces<T, N> low[HEADS], high[HEADS];
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        if (h >= count) continue;
+        low[h] = load_words<N>(from + h * from_head), high[h] = load_words<N>(from + h * from_head + half);
+    }
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        if (h >= count) continue;
+        float l[N], u[N], x[N], y[N];
+        unpack(l, low[h]), unpack(u, high[h]);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            x[j] = l[j] * cosine[j] - u[j] * sine[j];
+            y[j] = l[j] * sine[j] + u[j] * cosine[j];
+        }
+        low[h] = repack<T>(x), high[h] = repack<T>(y);
+    }
+#pragma unroll
+    for (int h = 0; h < HEADS; h++)
+        if (h < count) store_whole(to + h * to_head, low[h]);
+#pragma unroll
+    for (int h = 0; h < HEADS; h++)
+        if (h < count) store_whole(to + h * to_head + half, high[h]);
+}
+
 template <typename T, int N>
 __global__ void __launch_bounds__(256)
     rotary_kernel(view<T> y, view<const T> x, int64_t steps, int64_t length, int64_t H, int64_t half, int64_t position,
@@ -48,24 +84,18 @@ __global__ void __launch_bounds__(256)
         int64_t b, t;
         divide(row, length, &b, &t);
         for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < half; i += static_cast<int64_t>(blockDim.x) * N) {
+            const T *from = x.data + b * x.b + t * x.t + i;
+            T *to = y.data + b * y.b + t * y.t + i;
             float cosine[N], sine[N];
+#pragma unroll
             for (int j = 0; j < N; j++) {
                 const double turn = static_cast<double>(position + t) * turns[i + j];
                 sincospif(2.0f * static_cast<float>(turn - rint(turn)), &sine[j], &cosine[j]);
             }
-            for (int64_t h = 0; h < H; h++) {
-                const T *from = x.data + b * x.b + t * x.t + h * x.h + i;
-                T *to = y.data + b * y.b + t * y.t + h * y.h + i;
-                const auto low = load<N>(from), high = load<N>(from + half);
-                pack<T, N> y_low, y_high;
-                for (int j = 0; j < N; j++) {
-                    const float l = to_float(low.at[j]), u = to_float(high.at[j]);
-                    y_low.at[j] = from_float<T>(l * cosine[j] - u * sine[j]);
-                    y_high.at[j] = from_float<T>(l * sine[j] + u * cosine[j]);
-                }
-                store(to, y_low);
-                store(to + half, y_high);
-            }
+            for (int64_t h = 0; h < H; h += heads_at_once)
+                rotate<T, N, heads_at_once>(to + h * y.h, y.h, from + h * x.h, x.h, half,
+                                            static_cast<int>(min(H - h, static_cast<int64_t>(heads_at_once))), cosine,
+                                            sine);
         }
     }
 }

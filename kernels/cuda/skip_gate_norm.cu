@@ -7,11 +7,12 @@
 //
 // Shapes: o, x, d_o, dx [R,H,V] dense, y, dy, g, dg [R,D] in T (rows strided), D = H V; skip, dskip [H], w, dw [D],
 // rstd [R] fp32. Any sizes >= 1, where 3 D fp32 sums fit the workspace once. Numerics: fp32 between load and store,
-// sums in a fixed order. Cost: bound by memory: 4 R D elements forward, 7 backward; second readings of a row hit the
-// first-level cache. Mapping: one block a row at a time, a thread holds every blockDim-th pack of 16 bytes (single
-// elements where not aligned). In the backward pass a thread keeps the sums of its own columns in shared memory (in the
-// workspace for wide rows); a block adds the columns of a head, and kernels of their own add the blocks.
-#include "kernels/cuda/launch.cuh"
+// sums in a fixed order. Cost: bound by memory: 4 R D elements forward, 7 backward. Mapping: aligned rows of up to 512
+// packs of 16 bytes are held in registers by teams (rows.cuh), and so are the sums of a thread's columns. Otherwise one
+// block a row at a time, a thread holds every blockDim-th pack (single elements where not aligned), second readings of
+// a row hit the first-level cache, and in the backward pass a thread keeps the sums of its own columns in shared memory
+// (in the workspace for wide rows). A block adds the columns of a head, and kernels of their own add the blocks.
+#include "kernels/cuda/rows.cuh"
 
 namespace {
 
@@ -142,6 +143,139 @@ __global__ void __launch_bounds__(256) skip_gate_norm_backward_kernel(gradients<
     }
 }
 
+// What one pass reads of a row, a pack for each p.
+template <typename T, int N, int PACKS> struct row_words {
+    pieces<T, N> o[PACKS], x[PACKS], g[PACKS], dy[PACKS];
+    __device__ void read(const inputs<T> &in, rows<const T> from_dy, int64_t r, const team &t) {
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            const int d = t.column<N>(p);
+            if (d >= in.D) continue;
+            o[p] = load_words<N>(in.o + r * in.D + d), x[p] = load_words<N>(in.x + r * in.D + d);
+            if (in.g.data) g[p] = load_words<N>(in.g.row(r) + d);
+            if (from_dy.data) dy[p] = load_words<N>(from_dy.row(r) + d);
+        }
+    }
+};
+
+// Head of every pack, and its factor; zeros beyond the row.
+template <typename T, int N, int PACKS>
+__device__ void load_skip(float (&factor)[PACKS], const inputs<T> &in, const team &t) {
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        const int d = t.column<N>(p);
+        factor[p] = d < in.D ? in.skip[d / static_cast<int>(in.V)] : 0.0f;
+    }
+}
+
+template <typename T, int N, int PACKS>
+__global__ void __launch_bounds__(team_threads, PACKS == 4 ? 3 : 4)
+    skip_gate_norm_team_forward_kernel(rows<T> y, float *rstd, inputs<T> in, float eps, int threads) {
+    __shared__ float space[2 * team_threads / 32];
+    const team t(threads);
+    const float mean = 1.0f / static_cast<float>(in.D);
+    float factor[PACKS];
+    load_skip<T, N>(factor, in, t);
+    row_words<T, N, PACKS> next = {};
+    if (t.first < in.R) next.read(in, {}, t.first, t);
+    int turn = 0;
+    for (int64_t r = t.first; r < in.R; r += t.step, turn ^= 1) {
+        float u[PACKS][N], square = 0.0f;
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            float x[N], gate[N];
+            unpack(u[p], next.o[p]), unpack(x, next.x[p]), unpack(gate, next.g[p]);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                u[p][i] += factor[p] * x[i];
+                if (in.g.data) u[p][i] *= gate[i] * sigmoid<T>(gate[i]);
+                square += u[p][i] * u[p][i];
+            }
+        }
+        if (r + t.step < in.R) next.read(in, {}, r + t.step, t);
+        const float scale = rsqrtf(team_sum(square, t, space, turn) * mean + eps);
+        if (t.lane == 0) rstd[r] = scale;
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            const int d = t.column<N>(p);
+            if (d >= in.D) continue;
+            float w[N];
+            unpack(w, load_words<N>(in.w + d));
+#pragma unroll
+            for (int i = 0; i < N; i++) u[p][i] *= scale * w[i];
+            store(y.row(r) + d, repack<T>(u[p]));
+        }
+    }
+}
+
+// partial: block b's sums over its rows, of dy n in [gridDim,D], behind them of ds x over heads in [gridDim,H].
+template <typename T, int N, int PACKS>
+__global__ void __launch_bounds__(team_threads, PACKS > 2 ? 2 : 3)
+    skip_gate_norm_team_backward_kernel(gradients<T> out, float *partial, inputs<T> in, int threads) {
+    __shared__ float space[team_space];
+    const team t(threads);
+    const int D = static_cast<int>(in.D), packs = D / N, H = D / static_cast<int>(in.V);
+    const float mean = 1.0f / static_cast<float>(D);
+    float factor[PACKS], dw[PACKS][N] = {}, dskip[PACKS][1] = {}, next_scale = 0.0f;
+    load_skip<T, N>(factor, in, t);
+    row_words<T, N, PACKS> next = {};
+    if (t.first < in.R) next.read(in, out.dy, t.first, t), next_scale = out.rstd[t.first];
+    int turn = 0;
+    for (int64_t r = t.first; r < in.R; r += t.step, turn ^= 1) {
+        const auto now = next;
+        const float scale = next_scale;
+        if (r + t.step < in.R) next.read(in, out.dy, r + t.step, t), next_scale = out.rstd[r + t.step];
+        float dot = 0.0f;
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            float n[N], x[N], gate[N], dy[N], w[N];
+            unpack(n, now.o[p]), unpack(x, now.x[p]), unpack(gate, now.g[p]), unpack(dy, now.dy[p]);
+            unpack(w, load_words<N>(in.w + min(t.column<N>(p), D - N)));
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                n[i] += factor[p] * x[i];
+                n[i] *= in.g.data ? scale * (gate[i] * sigmoid<T>(gate[i])) : scale;
+                dw[p][i] += dy[i] * n[i];
+                dot += dy[i] * w[i] * n[i];
+            }
+        }
+        const float pull = team_sum(dot, t, space, turn) * mean;
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            const int d = t.column<N>(p);
+            if (d >= D) continue;
+            float s[N], x[N], gate[N], ds[N], w[N], dx[N], dg[N];
+            unpack(s, now.o[p]), unpack(x, now.x[p]), unpack(gate, now.g[p]), unpack(ds, now.dy[p]);
+            unpack(w, load_words<N>(in.w + d));
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const float open = sigmoid<T>(gate[i]), weight = in.g.data ? gate[i] * open : 1.0f;
+                s[i] += factor[p] * x[i];
+                const float du = scale * (ds[i] * w[i] - s[i] * weight * scale * pull);
+                dg[i] = du * s[i] * silu_slope(gate[i], open);
+                ds[i] = du * weight;
+                dskip[p][0] += ds[i] * x[i];
+                dx[i] = factor[p] * ds[i];
+            }
+            store(out.d_o + r * D + d, repack<T>(ds)), store(out.dx + r * D + d, repack<T>(dx));
+            if (in.g.data) store(out.dg.row(r) + d, repack<T>(dg));
+        }
+    }
+    add_teams<N, PACKS>(partial + static_cast<int64_t>(blockIdx.x) * D, dw, t, D, space);
+    __syncthreads();
+#pragma unroll
+    for (int p = 0; p < PACKS; p++)
+        if (t.column<1>(p) < packs) space[t.at * packs + t.column<1>(p)] = dskip[p][0];
+    __syncthreads();
+    float *heads = partial + static_cast<int64_t>(gridDim.x) * D + static_cast<int64_t>(blockIdx.x) * H;
+    for (int h = static_cast<int>(threadIdx.x); h < H; h += team_threads) {
+        float sum = 0.0f;
+        for (int j = 0; j < team_threads / t.size; j++)
+            for (int p = h * packs / H; p < (h + 1) * packs / H; p++) sum += space[j * packs + p];
+        heads[h] = sum;
+    }
+}
+
 template <typename T>
 fwa_status check(fwa_tensor o, fwa_tensor x, fwa_tensor skip, fwa_tensor w, fwa_tensor g, fwa_tensor rstd, fwa_tensor y,
                  inputs<T> *out) {
@@ -177,6 +311,14 @@ fwa_status skip_gate_norm_forward(fwa_stream *stream, fwa_tensor y, fwa_tensor r
     constexpr int N = pack_size<T>;
     const bool packed =
         in.V % N == 0 && rows_aligned(o) && rows_aligned(x) && rows_aligned(y) && rows_aligned(g) && rows_aligned(w);
+    if (packed && in.D / N <= most_team_row) {
+        const team_plan plan = plan_team(in.D / N);
+        auto *kernel = FWA_TEAM_KERNEL(skip_gate_norm_team_forward_kernel, plan.each, T, N);
+        kernel<<<grid(stream, in.R, team_threads / plan.size, plan.each == 4 ? 3 : 4), team_threads, 0,
+                 stream->handle>>>(rows_of<T>(y), data_of<float>(rstd), in, static_cast<float>(eps), plan.size);
+        FWA_CUDA_LAUNCHED();
+        return FWA_OK;
+    }
     auto *kernel = packed ? skip_gate_norm_forward_kernel<T, N> : skip_gate_norm_forward_kernel<T, 1>;
     const int threads = threads_for(fwa_ceil_div(in.D, packed ? N : 1));
     kernel<<<static_cast<unsigned>(fwa_min(in.R, INT_MAX)), threads, 0, stream->handle>>>(
@@ -204,11 +346,21 @@ fwa_status skip_gate_norm_backward(fwa_stream *stream, fwa_tensor d_o, fwa_tenso
     constexpr int N = pack_size<T>;
     const bool packed = in.V % N == 0 && rows_aligned(o) && rows_aligned(x) && rows_aligned(dy) && rows_aligned(g) &&
                         rows_aligned(w) && rows_aligned(d_o) && rows_aligned(dx) && rows_aligned(dg);
-    auto *kernel = packed ? skip_gate_norm_backward_kernel<T, N> : skip_gate_norm_backward_kernel<T, 1>;
     auto *partial = static_cast<float *>(stream->workspace);
-    const size_t shared = in.D <= shared_columns ? static_cast<size_t>(2 * in.D) * sizeof(float) : 0;
     const gradients<T> out = {data_of<T>(d_o), data_of<T>(dx), rows_of<T>(dg), rows_of<const T>(dy),
                               data_of<const float>(rstd)};
+    if (packed && in.D / N <= most_team_row) {
+        const team_plan plan = plan_team(in.D / N);
+        const unsigned teams = grid(stream, in.R, team_threads / plan.size, plan.each > 2 ? 2 : 3);
+        auto *kernel = FWA_TEAM_KERNEL(skip_gate_norm_team_backward_kernel, plan.each, T, N);
+        kernel<<<teams, team_threads, 0, stream->handle>>>(out, partial, in, plan.size);
+        FWA_CUDA_LAUNCHED();
+        FWA_TRY(reduce_rows(stream, data_of<float>(dw), partial, teams, in.D));
+        FWA_TRY(reduce_rows(stream, data_of<float>(dskip), partial + teams * in.D, teams, H));
+        return FWA_OK;
+    }
+    auto *kernel = packed ? skip_gate_norm_backward_kernel<T, N> : skip_gate_norm_backward_kernel<T, 1>;
+    const size_t shared = in.D <= shared_columns ? static_cast<size_t>(2 * in.D) * sizeof(float) : 0;
     kernel<<<static_cast<unsigned>(blocks), threads_for(fwa_ceil_div(in.D, packed ? N : 1)), shared, stream->handle>>>(
         out, partial, in);
     FWA_CUDA_LAUNCHED();
