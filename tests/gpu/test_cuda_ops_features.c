@@ -66,11 +66,23 @@ static void every_norm_and_map_agrees_with_the_truth(void **state) {
     }
 }
 
+// Nothing but a copy, and only a norm: of dense and of strided rows.
+static void plain_features_agree_with_the_truth(void **state) {
+    (void)state;
+    for (int l = 0; l < LAYOUTS; l++) {
+        const fwa_feature_options copy = {.norm = FWA_NORM_NONE}, norm = {.norm = FWA_NORM_RMS, .eps = 1e-5};
+        check_features((shape){3, 45, 2, 64, 0}, l, copy, false, false);
+        check_features((shape){2, 5, 3, 7, 0}, l, copy, false, false);
+        check_features((shape){3, 45, 2, 64, 0}, l, norm, false, false);
+    }
+}
+
 // More runs than a launch has groups for: every group sums several.
 static void many_runs_agree_with_the_truth(void **state) {
     (void)state;
     const fwa_feature_options options = {.silu = true, .norm = FWA_NORM_L2, .phi = FWA_PHI_IDENTITY};
     check_features((shape){2300, 7, 1, 128, 4}, ALIGNED_ROWS, options, false, false);
+    check_features((shape){5, 77, 1, 32, 4}, ALIGNED_ROWS, options, true, false); // runs of two sequences in a warp
 }
 
 int main(void) {
@@ -78,6 +90,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_agree_with_the_truth),
         cmocka_unit_test(every_norm_and_map_agrees_with_the_truth),
+        cmocka_unit_test(plain_features_agree_with_the_truth),
         cmocka_unit_test(many_runs_agree_with_the_truth),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

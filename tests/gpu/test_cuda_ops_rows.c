@@ -43,8 +43,9 @@ static void run_head_norm_gate(const fwa_backend *on, argument *arg, int side, v
 static void head_norm_gate(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{1, 1, 2},    {3, 2, 7},     {100, 6, 128},  {33, 3, 100},   {5, 1, 1000},
-                                 {7, 2, 8192}, {4000, 6, 64}, {4096, 6, 128}, {4096, 12, 64}, {9, 6, 128}};
-    for (int i = 0; i < 10; i++) {
+                                 {7, 2, 8192}, {4000, 6, 64}, {4096, 6, 128}, {4096, 12, 64}, {9, 6, 128},
+                                 {50, 8, 128}, {900, 24, 64}, {40, 3, 256},   {60, 5, 8}};
+    for (int i = 0; i < 14; i++) {
         const int64_t R = shapes[i][0], H = shapes[i][1], V = shapes[i][2];
         for (int l = 0; l < LAYOUTS; l++) {
             if (!is_tried(R * H * V, l)) continue;
@@ -157,9 +158,10 @@ static void run_skip_gate_norm(const fwa_backend *on, argument *arg, int side, v
 
 static void skip_gate_norm(void **state) {
     (void)state;
-    const int64_t shapes[][3] = {{1, 1, 2},    {3, 2, 7},    {9, 24, 64},   {100, 24, 64},
-                                 {33, 3, 100}, {3, 7, 1000}, {3000, 4, 32}, {4096, 24, 64}};
-    for (int i = 0; i < 8; i++) {
+    const int64_t shapes[][3] = {{1, 1, 2},     {3, 2, 7},    {9, 24, 64},   {100, 24, 64},
+                                 {33, 3, 100},  {3, 7, 1000}, {3000, 4, 32}, {4096, 24, 64},
+                                 {700, 8, 128}, {33, 3, 128}, {300, 16, 256}};
+    for (int i = 0; i < 11; i++) {
         const int64_t R = shapes[i][0], H = shapes[i][1], V = shapes[i][2];
         for (int l = 0; l < LAYOUTS; l++) {
             if (!is_tried(R * H * V, l)) continue;

@@ -103,6 +103,13 @@ static void shapes_agree_with_the_truth(void **state) {
     check_case((shape){4096, 768}, DENSE, true);
 }
 
+// Rows in registers: teams of 1, 2 and 4 warps with 1 to 4 packs a thread, several rows a team, and the widest.
+static void teams_agree_with_the_truth(void **state) {
+    (void)state;
+    const int64_t columns[] = {256, 512, 640, 1024, 1536, 2048, 3072, 4096};
+    for (int d = 0; d < 8; d++) check_case((shape){columns[d] < 2048 ? 2500 : 700, columns[d]}, DENSE, d % 2);
+}
+
 // Beyond the sums that a block keeps in shared memory, with and without packs.
 static void wide_rows_agree_with_the_truth(void **state) {
     (void)state;
@@ -192,13 +199,10 @@ int main(void) {
     device[1] = device_open(FWA_BF16);
     if (fwa_backend_create(&truth, FWA_BACKEND_CPU, FWA_F64, 0, 0) != FWA_OK) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_agree_with_the_truth),
-        cmocka_unit_test(wide_rows_agree_with_the_truth),
-        cmocka_unit_test(few_partial_sums_agree_with_the_truth),
-        cmocka_unit_test(many_rows_agree_with_the_truth),
-        cmocka_unit_test(strided_rows_agree_with_the_truth),
-        cmocka_unit_test(rows_of_zeros_stay_finite),
-        cmocka_unit_test(repeats_give_the_same_bits),
+        cmocka_unit_test(shapes_agree_with_the_truth),         cmocka_unit_test(teams_agree_with_the_truth),
+        cmocka_unit_test(wide_rows_agree_with_the_truth),      cmocka_unit_test(few_partial_sums_agree_with_the_truth),
+        cmocka_unit_test(many_rows_agree_with_the_truth),      cmocka_unit_test(strided_rows_agree_with_the_truth),
+        cmocka_unit_test(rows_of_zeros_stay_finite),           cmocka_unit_test(repeats_give_the_same_bits),
         cmocka_unit_test(wrong_arguments_are_refused_by_name),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
