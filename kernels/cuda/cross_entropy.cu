@@ -35,10 +35,15 @@ template <typename T> __device__ float term(float l, float base) {
     return sizeof(T) == 2 ? quick_exp2(l * log2_e - base) : expf(l - base);
 }
 
+// e^{max - shift} of a partial sum, at most 1: for `nothing`, l log2 e in one rounding less its value in two is no 0.
+template <typename T> __device__ float weight(float max, float base) {
+    return sizeof(T) == 2 ? quick_exp2(fminf(max * log2_e - base, 0.0f)) : expf(max - base);
+}
+
 template <typename T> __device__ partial join(partial a, partial b) {
     const float max = fmaxf(a.max, b.max), base = base_of<T>(max);
     const bool first = a.max > b.max || (a.max == b.max && a.at < b.at);
-    return {max, a.sum * term<T>(a.max, base) + b.sum * term<T>(b.max, base), first ? a.at : b.at};
+    return {max, a.sum * weight<T>(a.max, base) + b.sum * weight<T>(b.max, base), first ? a.at : b.at};
 }
 
 template <typename T> __device__ partial block_join(partial own, partial *space) {
@@ -81,7 +86,7 @@ template <typename T, int N> __device__ void add_pack(partial *own, const pieces
     const float base = base_of<T>(max);
 #pragma unroll
     for (int i = 0; i < N; i++) sum += term<T>(l[i], base);
-    own->sum = own->sum * term<T>(own->max, base) + sum;
+    own->sum = own->sum * weight<T>(own->max, base) + sum;
     own->max = max;
 }
 
