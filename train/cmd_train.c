@@ -20,6 +20,8 @@
 #include "train/startup.h"
 #include "train/weights.h"
 
+#define END_SECONDS 12.0 // to leave after a failure
+
 typedef struct session {
     fwa_run *run;
     fwa_trainer *trainer;
@@ -204,6 +206,17 @@ static fwa_status find_peak(const fwa_backend *backend, double *peak) {
     return FWA_OK;
 }
 
+// After a failure of a peer or of the device what is left, too, may wait for something that never comes: it keeps a
+// limit, and what failed is said first.
+static void end_watch(fwa_status status) {
+    if (status != FWA_TIMEOUT && status != FWA_COMM && status != FWA_BACKEND) {
+        fwa_watchdog_stop();
+        return;
+    }
+    fwa_log_warn("giving up: %s", fwa_error_message());
+    fwa_watchdog_expect(END_SECONDS, "ending after a failure");
+}
+
 static fwa_status train(session *s) {
     fwa_trainer *t = s->trainer;
     FWA_TRY(fwa_run_open(s->run, t));
@@ -216,7 +229,7 @@ static fwa_status train(session *s) {
     s->since_step = s->start = t->step;
     fwa_status status = run_steps(s);
     fwa_progress_clear();
-    fwa_watchdog_stop();
+    end_watch(status);
     FWA_TRY(status);
     FWA_TRY(fwa_profile_finish(&s->profile, s->run->path));
     if (t->step >= t->config->train.steps) return fwa_run_finish(s->run, t);

@@ -23,7 +23,6 @@ static fwa_status create_buckets(fwa_trainer *t) {
 
 static fwa_status allocate_reports(fwa_trainer *t) {
     fwa_backend *backend = t->backend;
-    t->eager = t->world->dp_size > 1;
     t->ahead = backend->kind == FWA_BACKEND_CPU ? 0 : 1;
     for (int i = 0; i < FWA_STEPS_SENT; i++) {
         fwa_step_sent *sent = &t->sent[i];
