@@ -7,7 +7,8 @@
 //   u      log2 of the decay from the start of the chunk up to and with the step; 0 before, constant behind the end
 //   w      write weight; 0 for rows that are not steps of the chunk
 //   pairs  B_t, how many pairs the step writes
-//   far    of the pair of a row, its weight once the window has passed; where halo > 0
+//   band   of the pair of a row, its weight one and two steps later
+//   far    the same, halo steps later: its whole weight; pairs, band and far where halo > 0
 //
 // States between chunks are stored as bf16 fragments of S^T: [B H,chunks,V/16,K/16,lane] of 16 bytes, in the order in
 // which an m16n8k16 product takes its first operand.
@@ -46,9 +47,10 @@ struct chunk_task {
     // Pairs of steps before the first key: rows of steps -halo .. 0, [B,Hq,halo+1,K], [B,H,halo+1,V]; null: zeros.
     const __nv_bfloat16 *first_x, *first_v;
     chunk_state S0, S_end, dS_end, dS0;
-    const float *u, *w, *pairs, *far; // [B,H,chunks,64]; pairs, far where halo > 0
-    uint4 *states, *grads;            // S before, dS behind every chunk
-    float *band;                      // scratch of the backward pass, [B,Hq,chunks,64,3]; where halo > 0
+    const float *u, *w, *pairs, *far; // [B,H,chunks,64]; pairs, far, band where halo > 0
+    const float2 *band;
+    uint4 *states, *grads; // S before, dS behind every chunk
+    float *near;           // scratch of the backward pass, [B,Hq,chunks,64,3]; where halo > 0
     // fp32 gradients of rows of a tile that are no rows of dk or dv, or only in part: the first halo + 1, then the last
     // halo. [B,Hq,chunks,2 halo+1,K], [B,H,chunks,2 halo+1,V]; null: nobody asks for them.
     float *edge_x, *edge_v;
@@ -71,16 +73,36 @@ __device__ inline int edge_row(const chunk_task &a, int c, int r, int shift) {
     return r >= tile_rows_64 - a.halo && c + 1 < a.chunks ? a.halo + 1 + r - (tile_rows_64 - a.halo) : -1;
 }
 
-// 64 rows of `columns` elements into tiles of 64 columns; source(row) is null for a row of zeros.
-template <int columns, int threads, typename F>
-__device__ inline void load_tile(__nv_bfloat16 *tile, int thread, const __nv_bfloat16 *any, F source) {
-    constexpr int pieces = columns / 8, count = tile_rows_64 * pieces;
+// 64 rows in device memory: row r stands at row0 + r stride where begin <= r < end; rows before `begin` at head + r
+// head_stride, or they are zeros, as are those from `end` on.
+struct row_source {
+    const __nv_bfloat16 *row0;
+    int64_t stride;
+    int begin, end;
+    const __nv_bfloat16 *head;
+    int64_t head_stride;
+    const __nv_bfloat16 *any; // some memory, for rows that are not read
+};
+
+// Into tiles of 64 columns. Every tile but the first and the last of a sequence takes the short way.
+template <int columns, int threads>
+__device__ inline void load_tile(__nv_bfloat16 *tile, int thread, const row_source &source) {
+    constexpr int pieces = columns / 8, rows = threads / pieces;
+    static_assert(rows % 8 == 0, "the swizzle of a thread's rows is the same");
+    const int first = thread / pieces, piece = thread % pieces;
+    __nv_bfloat16 *to = tile + piece / 8 * (tile_rows_64 * 64) + swizzled<64>(first, piece % 8 * 8);
+    const __nv_bfloat16 *from = source.row0 + first * source.stride + piece * 8;
+    const int64_t step = rows * source.stride;
+    if (source.begin <= 0 && source.end >= tile_rows_64) {
 #pragma unroll
-    for (int i = thread; i < count; i += threads) {
-        const int row = i / pieces, piece = i % pieces;
-        const __nv_bfloat16 *from = source(row);
-        __nv_bfloat16 *to = tile + piece / 8 * (tile_rows_64 * 64) + swizzled<64>(row, piece % 8 * 8);
-        copy_async(to, from ? from + piece * 8 : any, from != nullptr);
+        for (int row = 0; row < tile_rows_64; row += rows, from += step) copy_async(to + row * 64, from);
+        return;
+    }
+#pragma unroll 1
+    for (int row = first; row < tile_rows_64; row += rows, from += step, to += rows * 64) {
+        const bool inside = row >= source.begin && row < source.end, before = row < source.begin && source.head;
+        const __nv_bfloat16 *other = before ? source.head + row * source.head_stride + piece * 8 : source.any;
+        copy_async(to, inside ? from : other, inside || before);
     }
 }
 
@@ -88,70 +110,58 @@ __device__ inline void load_tile(__nv_bfloat16 *tile, int thread, const __nv_bfl
 template <int columns, int threads>
 __device__ inline void load_steps(__nv_bfloat16 *tile, int thread, const chunk_task &a, const chunk_view &view, int b,
                                   int h, int c) {
-    const __nv_bfloat16 *base = view.row(b, 0, h);
-    const int first = tile_step(a, c, 0), end = view.data ? a.T : 0;
-    load_tile<columns, threads>(tile, thread, a.q.data, [&](int row) {
-        const int t = first + row;
-        return t >= 0 && t < end ? base + t * view.time : nullptr;
-    });
-}
-
-// Rows of pairs: `view` row t - shift for step t, before that `head` [halo+1,..].
-template <int columns, int threads>
-__device__ inline void load_pairs(__nv_bfloat16 *tile, int thread, const chunk_task &a, const chunk_view &view,
-                                  const __nv_bfloat16 *head, int head_stride, int shift, int b, int h, int c) {
-    const __nv_bfloat16 *base = view.row(b, 0, h);
-    const int first = tile_step(a, c, 0);
-    load_tile<columns, threads>(tile, thread, base, [&](int row) -> const __nv_bfloat16 * {
-        const int t = first + row;
-        if (t >= a.T) return nullptr;
-        if (t >= shift) return base + (t - shift) * view.time;
-        return head ? head + (t + a.halo) * head_stride : nullptr;
-    });
+    const int first = tile_step(a, c, 0), end = view.data ? a.T - first : 0;
+    load_tile<columns, threads>(tile, thread, {view.row(b, first, h), view.time, -first, end, nullptr, 0, a.q.data});
 }
 
 template <int K, int threads>
-__device__ inline void load_keys(__nv_bfloat16 *tile, int thread, const chunk_task &a, int b, int h, int c) {
-    const int hq = h / a.group;
+__device__ inline void load_keys(__nv_bfloat16 *tile, int thread, const chunk_task &a, int b, int hq, int c) {
+    const int first = tile_step(a, c, 0);
     const __nv_bfloat16 *head =
-        a.first_x ? a.first_x + (b * a.Hq + hq) * (a.halo + 1) * static_cast<int64_t>(K) : nullptr;
-    load_pairs<K, threads>(tile, thread, a, a.k, head, K, a.shift, b, hq, c);
+        a.first_x ? a.first_x + static_cast<int64_t>(b * a.Hq + hq) * ((a.halo + 1) * K) : nullptr;
+    load_tile<K, threads>(tile, thread,
+                          {a.k.row(b, first - a.shift, hq), a.k.time, a.shift - first, a.T - first, head, K, a.q.data});
 }
 
 // 64 columns of v, from column v0.
 template <int threads>
 __device__ inline void load_values(__nv_bfloat16 *tile, int thread, const chunk_task &a, int V, int v0, int b, int h,
                                    int c) {
-    chunk_view view = a.v;
-    view.data += v0;
+    const int first = tile_step(a, c, 0);
     const __nv_bfloat16 *head =
-        a.first_v ? a.first_v + (static_cast<int64_t>(b) * a.H + h) * (a.halo + 1) * V + v0 : nullptr;
-    load_pairs<64, threads>(tile, thread, a, view, head, V, 0, b, h, c);
+        a.first_v ? a.first_v + static_cast<int64_t>(b * a.H + h) * ((a.halo + 1) * V) + v0 : nullptr;
+    load_tile<64, threads>(tile, thread, {a.v.row(b, first, h) + v0, a.v.time, -first, a.T - first, head, V, a.q.data});
 }
 
-// The mask of a tile: with which weight pair s stands in the state after step i, from gates in shared memory.
+// The mask of a tile: with which weight pair s stands in the state after step i, from gates in shared memory and, in
+// the band under the diagonal alone, in device memory.
 template <bool window> struct tile_mask {
-    const float *u, *w, *far, *pairs; // [64]
+    const float *u, *w, *far; // [64]
+    const float2 *band;       // [64]
     int halo;
 
     __device__ float at(int i, int s, float u_i) const {
         if constexpr (!window) return s <= i ? w[s] * power2(u_i - u[s]) : 0.0f;
-        if (s > i || i < halo) return 0.0f;
-        if (i - s >= halo) return far[s] * power2(u_i - u[s + halo]);
-        float sum = 0.0f;
-        for (int t = s; t <= i; t++)
-            if (pairs[t] > static_cast<float>(t - s)) sum += w[t] * power2(u_i - u[t]);
-        return sum;
+        const int d = i - s;
+        float weight = d >= halo ? far[s] * power2(u_i - u[min(s + halo, 63)]) : 0.0f;
+        if (d >= 0 && d < halo) weight = d == 0 ? w[s] : d == 1 ? band[s].x : band[s].y;
+        return weight;
     }
 };
+
+__device__ inline void prefetch(const void *p) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
+}
 
 // S^T of 64 columns, from and to [K,V].
 template <int K>
 __device__ inline void get_state(float (&S)[K / 2], const chunk_state &from, int64_t b, int64_t h, int v) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
-    for (int i = 0; i < K / 2; i++)
-        S[i] = from.data ? from.at(b, h, i / 4 * 8 + t * 2 + i % 2)[v + g + i % 4 / 2 * 8] : 0.0f;
+    for (int i = 0; i < K / 2; i++) S[i] = 0.0f;
+    if (!from.data) return;
+#pragma unroll
+    for (int i = 0; i < K / 2; i++) S[i] = from.at(b, h, i / 4 * 8 + t * 2 + i % 2)[v + g + i % 4 / 2 * 8];
 }
 template <int K>
 __device__ inline void set_state(const float (&S)[K / 2], const chunk_state &to, int64_t b, int64_t h, int v) {

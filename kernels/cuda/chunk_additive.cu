@@ -29,7 +29,7 @@ const char *refusal(const mixer_kit &kit, const fwa_mixer_call *call) {
 struct layout {
     chunk_task task;
     chunk_rate rate;
-    float *gates[4]; // u, w, pairs, far
+    chunk_gates gates;
 };
 
 chunk_view view_of_rows(fwa_tensor t) {
@@ -55,8 +55,13 @@ void set_sizes(const fwa_mixer_call *call, layout *l) {
 void plan_gates(const mixer_kit &kit, fwa_bump *kept, layout *l) {
     const mixer_task &a = l->rate.task;
     const int64_t rows = a.H * l->task.chunks * tile_rows_64 * a.B;
-    for (int i = 0; i < (a.halo > 0 ? 4 : 2); i++) l->gates[i] = FWA_TAKE(kept, float, rows);
-    l->task.u = l->gates[0], l->task.w = l->gates[1], l->task.pairs = l->gates[2], l->task.far = l->gates[3];
+    l->task.u = l->gates.u = FWA_TAKE(kept, float, rows);
+    l->task.w = l->gates.w = FWA_TAKE(kept, float, rows);
+    if (a.halo > 0) {
+        l->task.pairs = l->gates.pairs = FWA_TAKE(kept, float, rows);
+        l->task.far = l->gates.far = FWA_TAKE(kept, float, rows);
+        l->task.band = l->gates.band = FWA_TAKE(kept, float2, rows);
+    }
     l->rate.kind = kit.rate;
     if (kit.rate == rate_kind::falcon) l->rate.energy = FWA_TAKE(kept, float, rows / a.group);
 }
@@ -79,7 +84,7 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
     }
     if (!backward) return;
     t.grads = FWA_TAKE(scratch, uint4, states);
-    if (a.halo > 0) t.band = FWA_TAKE(scratch, float, a.B *a.Hq *t.chunks *tile_rows_64 *halo_most);
+    if (a.halo > 0) t.near = FWA_TAKE(scratch, float, a.B *a.Hq *t.chunks *tile_rows_64 *halo_most);
     if (a.halo == 0 && !resumed) return;
     t.edge_x = FWA_TAKE(scratch, float, edges *a.Hq *a.K);
     t.edge_v = FWA_TAKE(scratch, float, edges *a.H *a.V);

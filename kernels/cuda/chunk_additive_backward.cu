@@ -97,20 +97,20 @@ template <int n> __device__ void pack_pairs(uint32_t (&to)[n], const float (&fro
     for (int i = 0; i < n; i++) to[i] = bf16_pair(from[2 * i], from[2 * i + 1]);
 }
 
-// The same rows to device memory: to(row) is null for rows that go nowhere.
-template <int columns, typename F> __device__ void copy_rows(const __nv_bfloat16 *half, F to) {
+// The same rows to device memory, those from `begin` to before `end`; to: row 0, `stride` elements a row.
+template <int columns>
+__device__ void copy_rows(const __nv_bfloat16 *half, __nv_bfloat16 *to, int64_t stride, int begin, int end) {
+    constexpr int pieces = columns / 16, rows = 32 / pieces;
     const place at;
-    constexpr int pieces = columns / 16;
-    const int base = columns == 128 ? 0 : at.group * 32;
+    const int base = columns == 128 ? 0 : at.group * 32, piece = at.lane % pieces,
+              first = at.warp * 16 + at.lane / pieces;
+    __nv_bfloat16 *out = to + first * stride + at.group * (columns / 2) + piece * 8;
     __syncwarp();
 #pragma unroll
-    for (int i = at.lane; i < 16 * pieces; i += 32) {
-        const int row = at.warp * 16 + i / pieces, column = i % pieces * 8;
-        __nv_bfloat16 *out = to(row);
-        if (out)
-            *reinterpret_cast<uint4 *>(out + at.group * (columns / 2) + column) =
-                *reinterpret_cast<const uint4 *>(half - base + swizzled<64>(row, base + column));
-    }
+    for (int row = first; row < at.warp * 16 + 16; row += rows, out += rows * stride)
+        if (row >= begin && row < end)
+            *reinterpret_cast<uint4 *>(out) =
+                *reinterpret_cast<const uint4 *>(half - base + swizzled<64>(row, base + piece * 8));
 }
 
 // Sums of P o D of this thread's rows and, over the warp's rows, of the column that it keeps.
@@ -118,38 +118,52 @@ struct mask_sums {
     float row_low, row_high, column;
 };
 
-// P, D [64,32]: columns 32 group .. of the tile. Masked into m.p and m.d; the diagonal into m.far without a window.
+// P, D [64,32]: columns 32 group .. of the tile. Masked into m.p and m.d; the diagonal into m.far without a window, the
+// band [64,3] into `near` with one. Blocks of 16 columns beyond the warp's rows are zeros.
 template <int K, int V, bool window>
-__device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D)[16], float *band, int halo) {
+__device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D)[16], const tile_mask<window> &mask,
+                                float *near) {
     const place at;
-    const tile_mask<window> mask = {m.u, m.w, m.far, m.pairs, halo};
     const float u_low = m.u[at.row], u_high = m.u[at.row + 8];
     mask_sums sums = {0.0f, 0.0f, 0.0f};
-    float column[8];
+    float column[8] = {};
 #pragma unroll
-    for (int n = 0; n < 16; n++) {
-        const int s = at.group * 32 + n / 4 * 8 + at.t * 2 + n % 2, high = n % 4 / 2, i = at.row + high * 8;
-        const float both = P[n] * D[n], u_i = high ? u_high : u_low;
-        float weight, apart; // M_is; what a gradient of the pair's weight is made of
-        if constexpr (window) {
-            weight = mask.at(i, s, u_i);
-            apart = i - s >= halo ? power2(u_i - m.u[s + halo]) * both : 0.0f;
-            if (i - s >= 0 && i - s < halo) band[s * halo_most + i - s] = i >= halo ? both : 0.0f;
-            if (i < halo) apart = 0.0f;
-            (high ? sums.row_high : sums.row_low) += weight * both;
-        } else {
-            const float decay = s <= i ? power2(u_i - m.u[s]) : 0.0f;
-            weight = m.w[s] * decay;
-            apart = s < i ? decay * both : 0.0f;
-            if (s == i) m.far[s] = both;
-            (high ? sums.row_high : sums.row_low) += m.w[s] * apart;
+    for (int j = 0; j < 2; j++) {
+        uint32_t pairs[4] = {}, grads[4] = {};
+        if (at.group * 2 + j <= at.warp) {
+#pragma unroll
+            for (int n = 0; n < 8; n++) {
+                const int s = (at.group * 2 + j) * 16 + n / 4 * 8 + at.t * 2 + n % 2, high = n % 4 / 2;
+                const int i = at.row + high * 8, k = j * 8 + n;
+                const float both = P[k] * D[k], u_i = high ? u_high : u_low;
+                float weight, apart; // M_is; what a gradient of the pair's weight is made of
+                if constexpr (window) {
+                    const int d = i - s;
+                    const float decay = d >= mask.halo ? power2(u_i - m.u[min(s + mask.halo, 63)]) : 0.0f;
+                    weight = m.far[s] * decay;
+                    apart = decay * both;
+                    if (d >= 0 && d < mask.halo) {
+                        weight = mask.at(i, s, u_i);
+                        near[s * halo_most + d] = both;
+                    }
+                    (high ? sums.row_high : sums.row_low) += weight * both;
+                } else {
+                    const float decay = s <= i ? power2(u_i - m.u[s]) : 0.0f;
+                    weight = m.w[s] * decay;
+                    apart = s < i ? decay * both : 0.0f;
+                    if (s == i) m.far[s] = both;
+                    (high ? sums.row_high : sums.row_low) += m.w[s] * apart;
+                }
+                column[j * 4 + n / 4 * 2 + n % 2] += apart;
+                P[k] *= weight;
+                D[k] *= weight;
+            }
+            fragment(pairs, P, j);
+            fragment(grads, D, j);
         }
-        if (high)
-            column[n / 4 * 2 + n % 2] += apart;
-        else
-            column[n / 4 * 2 + n % 2] = apart;
-        P[n] *= weight;
-        D[n] *= weight;
+        const int to = swizzled<64>(at.warp * 16 + at.lane % 16, (at.group * 2 + j) * 16 + at.lane / 16 * 8);
+        store_matrix(m.p + to, pairs[0], pairs[1], pairs[2], pairs[3]);
+        store_matrix(m.d + to, grads[0], grads[1], grads[2], grads[3]);
     }
     sums.row_low = quad_sum(sums.row_low);
     sums.row_high = quad_sum(sums.row_high);
@@ -157,14 +171,6 @@ __device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D
     for (int n = 0; n < 8; n++) {
         for (int offset = 4; offset < 32; offset *= 2) column[n] += __shfl_xor_sync(everyone, column[n], offset);
         if (at.g == n) sums.column = column[n];
-    }
-#pragma unroll
-    for (int j = 0; j < 4; j += 2) {
-        const int to = swizzled<64>(at.warp * 16 + at.lane % 16, at.group * 32 + j * 8 + at.lane / 16 * 8);
-        store_matrix(m.p + to, bf16_pair(P[j * 4], P[j * 4 + 1]), bf16_pair(P[j * 4 + 2], P[j * 4 + 3]),
-                     bf16_pair(P[j * 4 + 4], P[j * 4 + 5]), bf16_pair(P[j * 4 + 6], P[j * 4 + 7]));
-        store_matrix(m.d + to, bf16_pair(D[j * 4], D[j * 4 + 1]), bf16_pair(D[j * 4 + 2], D[j * 4 + 3]),
-                     bf16_pair(D[j * 4 + 4], D[j * 4 + 5]), bf16_pair(D[j * 4 + 6], D[j * 4 + 7]));
     }
     return sums;
 }
@@ -215,10 +221,32 @@ __device__ void write_rows(__nv_bfloat16 *half, const float (&d)[columns / 4], f
     keep_edges<columns>(edges, d, a, c, shift);
     pack_pairs(pairs, d);
     place_rows<columns>(half, pairs);
-    copy_rows<columns>(half, [&](int row) {
-        const int t = tile_step(a, c, row);
-        return to.data && t < a.T && edge_row(a, c, row, shift) < 0 ? to.row(b, t - shift, h) : nullptr;
-    });
+    const int first = tile_step(a, c, 0) - shift, whole = c + 1 < a.chunks ? tile_rows_64 - a.halo : tile_rows_64;
+    if (to.data)
+        copy_rows<columns>(half, to.row(b, first, h), to.time, max(a.halo, -first), min(whole, a.T - first - shift));
+}
+
+// d (+)= diag(low, high) tile state: rows of the tile [64,V] scaled, columns of the warpgroup.
+template <int K, int V>
+__device__ void scaled_product(float (&d)[K / 4], const __nv_bfloat16 *tile, float low, float high,
+                               const operand_tile &state, bool add) {
+    const place at;
+    uint32_t rows[V / 16][4];
+#pragma unroll
+    for (int step = 0; step < V / 16; step++) {
+        const int column = step * 16 + at.lane / 16 * 8;
+        load_matrix(rows[step], tile + column / 64 * 4096 + swizzled<64>(at.warp * 16 + at.lane % 16, column % 64));
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            rows[step][i] = scaled(rows[step][i], i % 2 ? make_float2(high, high) : make_float2(low, low));
+    }
+    products_begin();
+#pragma unroll
+    for (int step = 0; step < V / 16; step++)
+        product<K / 2, 1>(d, rows[step], state.mn(step * 16 * 64, V), add || step > 0);
+    products_commit();
+    products_wait<0>();
+    products_done(d);
 }
 
 template <int K, int V, bool window, bool shared>
@@ -227,23 +255,28 @@ __global__ void __launch_bounds__(threads, 2)
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<grads_memory<K, V> *>(memory);
     auto &parts = *reinterpret_cast<part_sums *>(m.p);
-    const place at;
-    const int c = static_cast<int>(blockIdx.x) % a.chunks, key = static_cast<int>(blockIdx.x) / a.chunks;
-    const int b = key / a.Hq, hq = key % a.Hq, thread = static_cast<int>(threadIdx.x);
-    __nv_bfloat16 *q_half = m.q + half<K>(at.group), *x_half = m.x + half<K>(at.group);
-    __nv_bfloat16 *v_half = m.v + half<V>(at.group);
-    const operand_tile q(m.q), x(m.x), v_tile(m.v), d_o(m.d_o), p(m.p), d(m.d);
-    const operand_tile state(m.state[0]), d_state(m.state[state_tiles<K, V> - 1]);
-    const operand_tile q_columns(q, half<K>(at.group)), x_columns(x, half<K>(at.group));
-    const operand_tile d_o_columns(d_o, half<V>(at.group)), state_columns(state, half<K>(at.group, V));
-    const operand_tile d_state_columns(d_state, half<K>(at.group, V));
-    const operand_tile x_rows(x, at.group * 2048), v_rows(v_tile, at.group * 2048);
-    const operand_tile d_state_rows(d_state, at.group * (V / 2) * 64);
+    const int heads = shared ? a.group : 1;
+    int c = static_cast<int>(blockIdx.x) % a.chunks, key = static_cast<int>(blockIdx.x) / a.chunks;
+    int b = key / a.Hq, hq = key % a.Hq;
     float dq[K / 4], dx[K / 4], energy[2] = {0.0f, 0.0f};
-    float *band = a.band + static_cast<int64_t>(blockIdx.x) * (64 * halo_most);
-    load_steps<K, threads>(m.q, thread, a, a.q, b, hq, c);
-    load_keys<K, threads>(m.x, thread, a, b, hq * a.group, c);
-    for (int h = hq * a.group; h < (hq + 1) * a.group; h++) {
+    float *near = a.near + static_cast<int64_t>(blockIdx.x) * (64 * halo_most);
+    load_steps<K, threads>(m.q, threadIdx.x, a, a.q, b, hq, c);
+    load_keys<K, threads>(m.x, threadIdx.x, a, b, hq, c);
+    for (int turn = 0; turn < heads; turn++) {
+        // Keeps addresses of later phases from being prepared, and held in registers, in front of the loop.
+        asm volatile("" : "+r"(b), "+r"(hq), "+r"(c));
+        const place at;
+        const int thread = at.thread;
+        __nv_bfloat16 *q_half = m.q + half<K>(at.group), *x_half = m.x + half<K>(at.group);
+        __nv_bfloat16 *v_half = m.v + half<V>(at.group), *d_o_half = m.d_o + half<V>(at.group);
+        const operand_tile q(m.q), x(m.x), v_tile(m.v), d_o(m.d_o), p(m.p), d(m.d);
+        const operand_tile state(m.state[0]), d_state(m.state[state_tiles<K, V> - 1]);
+        const operand_tile q_columns(q, half<K>(at.group)), x_columns(x, half<K>(at.group));
+        const operand_tile d_o_columns(d_o, half<V>(at.group)), state_columns(state, half<K>(at.group, V));
+        const operand_tile d_state_columns(d_state, half<K>(at.group, V));
+        const operand_tile x_rows(x, at.group * 2048), v_rows(v_tile, at.group * 2048);
+        const operand_tile state_rows(state, at.group * (V / 2) * 64), d_state_rows(d_state, at.group * (V / 2) * 64);
+        const int h = hq * heads + turn;
         const int64_t head = static_cast<int64_t>(b) * a.H + h, gates = (head * a.chunks + c) * 64;
         load_steps<V, threads>(m.d_o, thread, a, a.d_o, b, h, c);
         for (int v = 0; v < V; v += 64) load_values<threads>(m.v + v * 64, thread, a, V, v, b, h, c);
@@ -257,7 +290,10 @@ __global__ void __launch_bounds__(threads, 2)
             if (thread < 64) {
                 m.u[thread] = a.u[gates + thread];
                 m.w[thread] = a.w[gates + thread];
-                if (window) m.far[thread] = a.far[gates + thread], m.pairs[thread] = a.pairs[gates + thread];
+                if (window) {
+                    m.far[thread] = a.far[gates + thread], m.pairs[thread] = a.pairs[gates + thread];
+                    prefetch(a.band + gates + thread);
+                }
             }
             place_state<K, V>(m.state[0], before);
             if (state_tiles<K, V> == 2) place_state<K, V>(m.state[1], behind);
@@ -266,7 +302,7 @@ __global__ void __launch_bounds__(threads, 2)
         copy_wait<0>();
         publish();
         __syncthreads();
-        float Y[K / 4];
+        const tile_mask<window> mask = {m.u, m.w, m.far, a.band + gates, a.halo};
         mask_sums sums;
         {
             float P[16], D[16];
@@ -285,67 +321,77 @@ __global__ void __launch_bounds__(threads, 2)
             products_wait<0>();
             products_done(P);
             products_done(D);
-            sums = apply_mask<K, V, window>(m, P, D, band, a.halo);
+            sums = apply_mask<K, V, window>(m, P, D, mask, near);
         }
-        products_begin();
+        const float h_low = at.row < a.halo ? 0.0f : power2(m.u[at.row]);
+        const float h_high = at.row + 8 < a.halo ? 0.0f : power2(m.u[at.row + 8]);
+        float2 history; // Q_i . Y_i
+        if constexpr (shared) {
+            // As (S^T Q_i) . dO_i, so that dq adds up over the heads without Y.
+            float O[V / 4];
+            products_begin();
 #pragma unroll
-        for (int v = 0; v < V; v += 16)
-            product<K / 2, 0, 1>(Y, d_o.k(v / 64 * 4096 + v % 64), state_columns.mn(v * 64, V), v > 0);
-        products_commit();
-        products_wait<0>();
-        products_done(Y);
-        const float2 history = row_dots<K>(Y, q_half);
-        const bool low = at.row >= a.halo, high = at.row + 8 >= a.halo;
-        scale_rows(Y, low ? power2(m.u[at.row]) : 0.0f, high ? power2(m.u[at.row + 8]) : 0.0f);
-        if (shared) {
+            for (int k = 0; k < K; k += 16)
+                product<V / 2, 0, 0>(O, q.k(k / 64 * 4096 + k % 64), state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
+            products_commit();
+            products_wait<0>();
+            products_done(O);
+            history = row_dots<V>(O, d_o_half);
+            scaled_product<K, V>(dq, m.d_o, h_low, h_high, state_columns, turn > 0);
+        } else {
+            products_begin();
 #pragma unroll
-            for (int i = 0; i < K / 4; i++) dq[i] = h == hq * a.group ? Y[i] : dq[i] + Y[i];
+            for (int v = 0; v < V; v += 16)
+                product<K / 2, 0, 1>(dq, d_o.k(v / 64 * 4096 + v % 64), state_columns.mn(v * 64, V), v > 0);
+            products_commit();
+            products_wait<0>();
+            products_done(dq);
+            history = row_dots<K>(dq, q_half);
+            scale_rows(dq, h_low, h_high);
         }
-        float(&dq_sum)[K / 4] = shared ? dq : Y;
         publish();
         __syncthreads();
         if (state_tiles<K, V> == 1) place_state<K, V>(m.state[0], behind);
         products_begin();
 #pragma unroll
-        for (int s = 0; s < 64; s += 16) product<K / 2, 0, 1>(dq_sum, d.k(s), x_columns.mn(s * 64, 64), true);
+        for (int s = 0; s < 64; s += 16) product<K / 2, 0, 1>(dq, d.k(s), x_columns.mn(s * 64, 64), true);
         products_commit();
         if (state_tiles<K, V> == 1) publish();
         products_wait<0>();
-        products_done(dq_sum);
+        products_done(dq);
         uint32_t dq_pairs[K / 8];
-        if (!shared) pack_pairs(dq_pairs, dq_sum);
+        if (!shared) pack_pairs(dq_pairs, dq);
         if (state_tiles<K, V> == 1) __syncthreads();
-        float Z[K / 4], dv[V / 4];
+        float dv[V / 4];
         products_begin();
+        if constexpr (!shared) {
 #pragma unroll
-        for (int v = 0; v < V; v += 16)
-            product<K / 2, 0, 1>(Z, v_tile.k(v / 64 * 4096 + v % 64), d_state_columns.mn(v * 64, V), v > 0);
+            for (int v = 0; v < V; v += 16)
+                product<K / 2, 0, 1>(dx, v_tile.k(v / 64 * 4096 + v % 64), d_state_columns.mn(v * 64, V), v > 0);
+        }
 #pragma unroll
         for (int k = 0; k < K; k += 16)
             product<V / 2, 0, 0>(dv, x.k(k / 64 * 4096 + k % 64), d_state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
         products_commit();
         products_wait<0>();
-        products_done(Z);
+        if constexpr (!shared) products_done(dx);
         products_done(dv);
-        const float2 leave = row_dots<K>(Z, x_half);
-        const tile_mask<window> mask = {m.u, m.w, m.far, m.pairs, a.halo};
+        const float2 leave = row_dots<V>(dv, v_half); // X_s . Z_s as (dS'^T X_s) . V_s
         const float out_low = mask.at(63, at.row, m.u[63]), out_high = mask.at(63, at.row + 8, m.u[63]);
-        scale_rows(Z, out_low, out_high);
         scale_rows(dv, out_low, out_high);
-        if (shared) {
-#pragma unroll
-            for (int i = 0; i < K / 4; i++) dx[i] = h == hq * a.group ? Z[i] : dx[i] + Z[i];
-        }
-        float(&dx_sum)[K / 4] = shared ? dx : Z;
+        if constexpr (shared)
+            scaled_product<K, V>(dx, m.v, out_low, out_high, d_state_columns, turn > 0);
+        else
+            scale_rows(dx, out_low, out_high);
         products_begin();
 #pragma unroll
         for (int i = 0; i < 64; i += 16) {
-            product<K / 2, 1, 1>(dx_sum, d.mn(i * 64, 64), q_columns.mn(i * 64, 64), true);
+            product<K / 2, 1, 1>(dx, d.mn(i * 64, 64), q_columns.mn(i * 64, 64), true);
             product<V / 2, 1, 1>(dv, p.mn(i * 64, 64), d_o_columns.mn(i * 64, 64), true);
         }
         products_commit();
         products_wait<0>();
-        products_done(dx_sum);
+        products_done(dx);
         products_done(dv);
         __syncthreads();
         if (at.t == 0) {
@@ -358,30 +404,31 @@ __global__ void __launch_bounds__(threads, 2)
         const int64_t edges = static_cast<int64_t>(a.chunks) * (2 * a.halo + 1);
         float *edge_v = a.edge_v ? a.edge_v + (head * edges + static_cast<int64_t>(c) * (2 * a.halo + 1)) * V : nullptr;
         write_rows<V>(v_half, dv, edge_v, a, a.dv, b, h, c, 0);
-        const bool last = !shared || h + 1 == (hq + 1) * a.group;
+        const bool last = turn + 1 == heads;
         if (last) {
-            if (shared) pack_pairs(dq_pairs, dq_sum);
+            if (shared) pack_pairs(dq_pairs, dq);
             place_rows<K>(q_half, dq_pairs);
-            copy_rows<K>(q_half, [&](int row) {
-                const int t = tile_step(a, c, row);
-                return a.dq.data && row >= a.halo && t < a.T ? a.dq.row(b, t, hq) : nullptr;
-            });
+            if (a.dq.data)
+                copy_rows<K>(q_half, a.dq.row(b, tile_step(a, c, 0), hq), a.dq.time, a.halo, a.T - tile_step(a, c, 0));
         }
         __syncthreads();
         if (thread < 32) {
-            const gate_pair pair =
-                window ? window_gate_grads(m, parts, band, a.halo, thread) : plain_gate_grads(m, parts, thread);
+            gate_pair pair;
+            if constexpr (window)
+                pair = window_gate_grads(m, mask, parts, near, thread);
+            else
+                pair = plain_gate_grads(m, parts, thread);
             scalar_grads(rate, a, pair, b, hq, h, c, energy);
             if (last && rate.energy) pulls(m, parts, energy, a.halo);
         }
         if (last) {
             if (rate.energy) {
                 __syncthreads();
-                add_rows<K>(dx_sum, x_half, parts.pull);
+                add_rows<K>(dx, x_half, parts.pull);
             }
             float *edge_x =
                 a.edge_x ? a.edge_x + (key * edges + static_cast<int64_t>(c) * (2 * a.halo + 1)) * K : nullptr;
-            write_rows<K>(x_half, dx_sum, edge_x, a, a.dk, b, hq, c, a.shift);
+            write_rows<K>(x_half, dx, edge_x, a, a.dk, b, hq, c, a.shift);
             if (a.shift && a.dk.data && c + 1 == a.chunks && thread < K / 8)
                 *reinterpret_cast<uint4 *>(a.dk.row(b, a.T - 1, hq) + thread * 8) = make_uint4(0, 0, 0, 0);
         }

@@ -22,18 +22,21 @@ template <int K, bool window> struct forward_memory {
     __nv_bfloat16 v[2][64 * 64];
     __nv_bfloat16 p[64 * 64]; // masked, then o
     float u[2][64], w[2][64], leave[2][64], history[2][64];
-    float far[window ? 64 : 1], pairs[window ? 64 : 1];
+    float far[window ? 64 : 1];
 };
 
 // Gates of a row, read a chunk ahead.
 struct row_gates {
-    float u, w, last, far, pairs;
+    float u, w, last, far;
 };
 
 template <bool window> __device__ row_gates read_gates(const chunk_task &a, int64_t head, int c, int row) {
     const int64_t at = (head * a.chunks + c) * 64;
-    row_gates g = {a.u[at + row], a.w[at + row], a.u[at + 63], 0.0f, 0.0f};
-    if (window) g.far = a.far[at + row], g.pairs = a.pairs[at + row];
+    row_gates g = {a.u[at + row], a.w[at + row], a.u[at + 63], 0.0f};
+    if (window) {
+        g.far = a.far[at + row];
+        prefetch(a.band + at + row);
+    }
     return g;
 }
 
@@ -43,28 +46,29 @@ __device__ void write_gates(forward_memory<K, window> &m, int stage, int row, co
     m.w[stage][row] = g.w;
     m.history[stage][row] = power2(g.u);
     if (!window) m.leave[stage][row] = g.w * power2(g.last - g.u);
-    if (window) m.far[row] = g.far, m.pairs[row] = g.pairs;
+    if (window) m.far[row] = g.far;
 }
 
-// Masked P of the tile, bf16, into shared memory.
+// Masked P of the tile, bf16, into shared memory. Blocks of 16 columns beyond the warp's rows are zeros.
 template <int K, bool window>
-__device__ void masked_reads(forward_memory<K, window> &m, const chunk_task &a, int stage, float (&P)[32], int warp) {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, i = warp * 16 + g;
-    const tile_mask<window> mask = {m.u[stage], m.w[stage], m.far, m.pairs, a.halo};
-    const float u_low = m.u[stage][i], u_high = m.u[stage][i + 8];
+__device__ void masked_reads(forward_memory<K, window> &m, const tile_mask<window> &mask, float (&P)[32], int warp) {
+    const int lane = threadIdx.x % 32, t = lane % 4, i = warp * 16 + lane / 4;
+    const float u_low = mask.u[i], u_high = mask.u[i + 8];
+    __nv_bfloat16 *to = m.p + swizzled<64>(warp * 16 + lane % 16, lane / 16 * 8);
 #pragma unroll
-    for (int j = 0; j < 8; j++)
+    for (int j = 0; j < 4; j++) {
+        uint32_t pairs[4] = {};
+        if (j <= warp) {
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const int s = j * 8 + t * 2 + e;
-            P[j * 4 + e] *= mask.at(i, s, u_low);
-            P[j * 4 + 2 + e] *= mask.at(i + 8, s, u_high);
+            for (int n = 0; n < 8; n++) {
+                const int s = j * 16 + n / 4 * 8 + t * 2 + n % 2, high = n % 4 / 2;
+                P[j * 8 + n] *= mask.at(i + high * 8, s, high ? u_high : u_low);
+            }
+            fragment(pairs, P, j);
         }
-#pragma unroll
-    for (int j = 0; j < 8; j += 2)
-        store_matrix(m.p + swizzled<64>(warp * 16 + lane % 16, j * 8 + lane / 16 * 8),
-                     bf16_pair(P[j * 4], P[j * 4 + 1]), bf16_pair(P[j * 4 + 2], P[j * 4 + 3]),
-                     bf16_pair(P[j * 4 + 4], P[j * 4 + 5]), bf16_pair(P[j * 4 + 6], P[j * 4 + 7]));
+        // Rows of the warp: the swizzle of columns 16 j .. is that of column 0, turned by 16 j.
+        store_matrix(m.p + ((to - m.p) ^ j * 16), pairs[0], pairs[1], pairs[2], pairs[3]);
+    }
 }
 
 // O^T of the warp's 16 columns: through its columns of `stage` to o.
@@ -77,13 +81,12 @@ __device__ void write_reads(__nv_bfloat16 *stage, const float (&O)[32], const ch
                                 bf16_pair(O[j * 4], O[j * 4 + 1]), bf16_pair(O[j * 4 + 2], O[j * 4 + 3]),
                                 bf16_pair(O[j * 4 + 4], O[j * 4 + 5]), bf16_pair(O[j * 4 + 6], O[j * 4 + 7]));
     __syncwarp();
+    const int first = lane / 2, column = warp * 16 + lane % 2 * 8, end = a.T - tile_step(a, c, 0);
+    __nv_bfloat16 *to = a.o.row(b, tile_step(a, c, first), h) + v + column;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const int row = i * 16 + lane / 2, column = warp * 16 + lane % 2 * 8, step = tile_step(a, c, row);
-        if (row >= a.halo && step < a.T)
-            *reinterpret_cast<uint4 *>(a.o.row(b, step, h) + v + column) =
-                *reinterpret_cast<const uint4 *>(stage + swizzled<64>(row, column));
-    }
+    for (int row = first; row < 64; row += 16, to += 16 * a.o.time)
+        if (row >= a.halo && row < end)
+            *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(stage + swizzled<64>(row, column));
 }
 
 template <int K, bool window> struct forward_block {
@@ -93,7 +96,7 @@ template <int K, bool window> struct forward_block {
     int b, h, slice, slices, warp;
 
     __device__ void load_x_v(int c) const {
-        load_keys<K, threads>(m.x[c % 2], threadIdx.x, a, b, h, c);
+        load_keys<K, threads>(m.x[c % 2], threadIdx.x, a, b, h / a.group, c);
         load_values<threads>(m.v[c % 2], threadIdx.x, a, slices * 64, slice * 64, b, h, c);
     }
     __device__ void load_q(int c) const {
@@ -155,15 +158,15 @@ __global__ void __launch_bounds__(threads, 3) chunk_forward_kernel(const __grid_
             at.load_x_v(c + 1);
             if (thread < 64) gates = read_gates<window>(a, head, c + 1, thread);
         }
+        const tile_mask<window> mask = {m.u[stage], m.w[stage], m.far,
+                                        a.band + (static_cast<int64_t>(head) * a.chunks + c) * 64, a.halo};
         float O[32];
         {
             float P[32];
             at.reads(P, stage);
-            masked_reads(m, a, stage, P, at.warp);
+            masked_reads(m, mask, P, at.warp);
         }
-        if (window && thread < 64)
-            m.leave[stage][thread] =
-                tile_mask<window>{m.u[stage], m.w[stage], m.far, m.pairs, a.halo}.at(63, thread, m.u[stage][63]);
+        if (window && thread < 64) m.leave[stage][thread] = mask.at(63, thread, m.u[stage][63]);
         {
             uint32_t rows[K / 16][4];
 #pragma unroll

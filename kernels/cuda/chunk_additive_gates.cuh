@@ -30,9 +30,8 @@ static_assert(sizeof(part_sums) <= 64 * 64 * 2, "fits a tile");
 // A thread's place: rows g and g + 8 of its warp, columns 2 t, 2 t + 1 of every eight. Made anew in every phase, so
 // that the compiler does not keep addresses of one phase in registers for another.
 struct place {
-    int group, warp, lane, g, t, row;
+    int thread, group, warp, lane, g, t, row;
     __device__ place() {
-        int thread;
         asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
         group = thread / 128, warp = thread / 32 % 4, lane = thread % 32;
         g = lane / 4, t = lane % 4, row = warp * 16 + g;
@@ -90,9 +89,9 @@ __device__ inline gate_pair plain_gate_grads(const grads_memory<K, V> &m, const 
 //   R_s(t) = sum_{i >= t} e^{u_i - u_t} G_is + e^{u_C - u_t} L_s      dw_t = sum_{s in I_t} R_s(t)
 //   dlg_t = sum_{i >= t} (sum_s M_is G_is + h_i Q_i . Y_i - w_i dw_i) + sum_s M_Cs L_s + h_C <S, dS'>
 template <int K, int V>
-__device__ inline gate_pair window_gate_grads(const grads_memory<K, V> &m, part_sums &parts, const float *band,
-                                              int halo, int lane) {
-    const tile_mask<true> mask = {m.u, m.w, m.far, m.pairs, halo};
+__device__ inline gate_pair window_gate_grads(const grads_memory<K, V> &m, const tile_mask<true> &mask,
+                                              part_sums &parts, const float *near, int lane) {
+    const int halo = mask.halo;
     float behind[2], leaving = 0.0f, state = 0.0f;
     gate_pair to;
     for (int i = 0; i < 8; i++) state += parts.state[i];
@@ -107,7 +106,7 @@ __device__ inline gate_pair window_gate_grads(const grads_memory<K, V> &m, part_
                 R = (parts.column[0][s] + parts.column[1][s]) + (parts.column[2][s] + parts.column[3][s]) +
                     power2(m.u[63] - m.u[t]) * L;
             else
-                R = band[s * halo_most + d] + (t < 63 ? power2(m.u[t + 1] - m.u[t]) : 1.0f) * R;
+                R = near[s * halo_most + d] + (t < 63 ? power2(m.u[t + 1] - m.u[t]) : 1.0f) * R;
             parts.reach[d][s] = R;
         }
     }

@@ -95,7 +95,12 @@ __device__ inline void product(float (&d)[N / 2], uint64_t a, uint64_t b, bool a
 // The same with the first operand in registers.
 template <int N, int b_mn>
 __device__ inline void product(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool add) {
-    if constexpr (N == 64)
+    if constexpr (N == 32)
+        FWA_SM90A(FWA_PRODUCT(32, FWA_N32, "%21, 0;") "{%16,%17,%18,%19}, %20, p, 1, 1, %22;}"
+                  : FWA_D16(0)
+                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(b_mn)
+                  : "memory");
+    else if constexpr (N == 64)
         FWA_SM90A(FWA_PRODUCT(64, FWA_N64, "%37, 0;") "{%32,%33,%34,%35}, %36, p, 1, 1, %38;}"
                   : FWA_D16(0), FWA_D16(16)
                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(b_mn)

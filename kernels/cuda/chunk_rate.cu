@@ -10,26 +10,19 @@ using namespace fwa;
 constexpr int threads = 256;
 constexpr float log2_e = 1.4426950408889634f;
 
-struct gate_arrays {
-    float *u, *w, *pairs, *far;
-};
-
-// The row of x that step t owns; null: zeros.
-__device__ const __nv_bfloat16 *key_row(const chunk_task &a, int64_t b, int64_t hq, int64_t t, int64_t K) {
-    if (t >= a.shift) return t < a.T ? a.k.row(b, t - a.shift, hq) : nullptr;
-    return a.first_x ? a.first_x + ((b * a.Hq + hq) * (a.halo + 1) + t + a.halo) * K : nullptr;
-}
-
+// |x_r|^2 of the rows of a tile.
 template <int K> __device__ void key_norms(const chunk_task &a, int64_t b, int64_t hq, int c, float *norms) {
-    constexpr int lanes = K / 8;
-    const int lane = static_cast<int>(threadIdx.x) % lanes;
+    constexpr int lanes = K / 8, rows = threads / lanes;
+    const int lane = static_cast<int>(threadIdx.x) % lanes, first = static_cast<int>(threadIdx.x) / lanes;
+    const int t0 = tile_step(a, c, 0), begin = a.shift - t0, end = a.T - t0;
+    const __nv_bfloat16 *from = a.k.row(b, t0 - a.shift + first, hq) + lane * 8;
+    const __nv_bfloat16 *head = a.first_x ? a.first_x + (b * a.Hq + hq) * ((a.halo + 1) * K) + lane * 8 : nullptr;
 #pragma unroll
-    for (int i = 0; i < 64 * lanes / threads; i++) {
-        const int row = static_cast<int>(threadIdx.x) / lanes + i * (threads / lanes);
-        const __nv_bfloat16 *from = key_row(a, b, hq, tile_step(a, c, row), K);
+    for (int row = first; row < 64; row += rows, from += rows * a.k.time) {
+        const __nv_bfloat16 *at = row >= begin ? from : head ? head + row * K : nullptr;
         float sum = 0.0f;
-        if (from) {
-            const pack<__nv_bfloat16, 8> x = load<8>(from + lane * 8);
+        if (at && row < end) {
+            const pack<__nv_bfloat16, 8> x = load<8>(at);
 #pragma unroll
             for (int e = 0; e < 8; e++) sum += to_float(x.at[e]) * to_float(x.at[e]);
         }
@@ -47,7 +40,7 @@ __device__ float mean_energy(const mixer_task &a, int64_t b, int64_t t, const fl
 }
 
 // Gates of rows 2 lane and 2 lane + 1 of a value head.
-__device__ void tile_gates(const chunk_rate &rate, const chunk_task &a, const gate_arrays &to, const float *energy,
+__device__ void tile_gates(const chunk_rate &rate, const chunk_task &a, const chunk_gates &to, const float *energy,
                            int64_t b, int64_t h, int c, float *u, float *w, float *pairs) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     float log_decay[2];
@@ -74,10 +67,14 @@ __device__ void tile_gates(const chunk_rate &rate, const chunk_task &a, const ga
         to.u[at + r] = u[r];
         to.w[at + r] = w[r];
         if (a.halo == 0) continue;
-        float far = 0.0f;
-        for (int e = 0; e <= a.halo && r + a.halo < 64; e++)
-            if (pairs[r + e] > static_cast<float>(e)) far += w[r + e] * power2(u[r + a.halo] - u[r + e]);
-        to.far[at + r] = far;
+        float weight[halo_most + 1] = {}, sum = 0.0f; // 0, 1, 2, 3 steps later
+        for (int e = 0; e <= a.halo && r + e < 64; e++) {
+            if (e > 0) sum *= power2(u[r + e] - u[r + e - 1]);
+            if (pairs[r + e] > static_cast<float>(e)) sum += w[r + e];
+            weight[e] = sum;
+        }
+        to.far[at + r] = weight[a.halo];
+        to.band[at + r] = make_float2(weight[1], weight[2]);
         to.pairs[at + r] = pairs[r];
     }
     __syncwarp();
@@ -85,7 +82,7 @@ __device__ void tile_gates(const chunk_rate &rate, const chunk_task &a, const ga
 
 template <int K>
 __global__ void __launch_bounds__(threads)
-    chunk_rate_kernel(const __grid_constant__ chunk_rate rate, const __grid_constant__ chunk_task a, gate_arrays to) {
+    chunk_rate_kernel(const __grid_constant__ chunk_rate rate, const __grid_constant__ chunk_task a, chunk_gates to) {
     __shared__ float norms[64], energy[64], rows[threads / 32][3][64];
     const int c = static_cast<int>(blockIdx.x) % a.chunks, key = static_cast<int>(blockIdx.x) / a.chunks;
     const int b = key / a.Hq, hq = key % a.Hq, r = static_cast<int>(threadIdx.x), warp = r / 32;
@@ -107,8 +104,8 @@ __global__ void __launch_bounds__(threads)
 
 namespace fwa {
 
-fwa_status chunk_rate_forward(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task, float *gates[4]) {
-    const gate_arrays to = {gates[0], gates[1], gates[2], gates[3]};
+fwa_status chunk_rate_forward(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task,
+                              const chunk_gates &to) {
     const auto blocks = static_cast<unsigned>(task.B * task.Hq * task.chunks);
     if (rate.task.K == 64)
         FWA_LAUNCH(chunk_rate_kernel<64>, blocks, threads, 0, stream, rate, task, to);

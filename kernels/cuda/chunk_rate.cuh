@@ -19,8 +19,15 @@ struct chunk_rate {
     float *energy; // [B,Hq,chunks,64]
 };
 
-// u, w (far, pairs) and the energies.
-fwa_status chunk_rate_forward(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task, float *gates[4]);
+// Gates that are written, [B,H,chunks,64]; pairs, far and band where halo > 0.
+struct chunk_gates {
+    float *u, *w, *pairs, *far;
+    float2 *band;
+};
+
+// The gates and the energies.
+fwa_status chunk_rate_forward(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task,
+                              const chunk_gates &to);
 
 // First pair of the window of step t, B_t, and whether the state is emptied before the step.
 __device__ inline int64_t window_first(const mixer_task &a, int64_t b, int64_t t) {
