@@ -50,6 +50,7 @@ static fwa_status build(loaded *l, fwa_checkpoint *checkpoint, const fwa_world *
               fwa_checkpoint_path(checkpoint));
     FWA_TRY(fwa_setup_model(&spec, l->config, FWA_ADDITION_VOCAB));
     FWA_TRY(fwa_setup_backend(&l->backend, l->config, world, false));
+    l->backend->deterministic = true; // every width has sizes of its own: to measure them takes longer than it saves
     FWA_TRY(fwa_model_create(&l->model, &spec, l->backend, false));
     FWA_TRY(fwa_model_commit(l->model, l->backend, 0));
     return fwa_weights_read(l->model, l->backend, checkpoint, false);

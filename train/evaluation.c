@@ -30,7 +30,10 @@ static fwa_status open_evaluator(evaluator *e, int64_t width) {
     e->T = fwa_addition_length((fwa_addition_format)e->config->task.format, width) - 1;
     size_t bytes = (size_t)(e->batch * e->T) * sizeof(int32_t);
     FWA_TRY(fwa_activations_create(&e->acts, e->model, e->backend, e->batch, e->T, false, NULL));
-    FWA_TRY(fwa_activations_commit(e->acts));
+    fwa_status status = fwa_activations_commit(e->acts);
+    if (status == FWA_MEMORY)
+        FWA_FAIL(FWA_MEMORY, "%s; lower --batch from %lld", fwa_error_message(), (long long)e->batch);
+    FWA_TRY(status);
     FWA_TRY(e->backend->alloc(e->backend, (void **)&e->state, sizeof *e->state));
     FWA_TRY(e->backend->fill(e->backend, e->backend->stream, e->state, 0, sizeof *e->state));
     e->tokens = malloc(bytes);
