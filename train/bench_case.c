@@ -34,7 +34,7 @@ static int64_t size_of(const fwa_bench_sizes *s, char letter) {
     case 'R':
         return s->B * s->T;
     case 'r':
-        return fwa_min(s->B * s->T, HEAD_ROWS);
+        return fwa_max(1, fwa_min(s->B * s->T / 4, HEAD_ROWS));
     case 'W':
         return FWA_BENCH_CONVOLUTION;
     default:
@@ -109,8 +109,10 @@ static fwa_status fill_rounded(fwa_bench_call *call, int i, fwa_bench_range rang
     if (coarse == t.dtype) return fwa_bench_fill(call->backend, t, i, range);
     FWA_CHECK(call->backend->kind == FWA_BACKEND_CPU, FWA_ERROR, "bench: values of another type on the %s backend",
               call->backend->name);
-    for (int64_t e = 0, n = fwa_tensor_count(t); e < n; e++)
-        fwa_bench_set(t.data, t.dtype, e, fwa_bench_value(i, e, range, coarse));
+    const int64_t n = fwa_tensor_count(t);
+    (void)fwa_bench_value(i, 0, range, coarse); // the table of numbers is there before threads read it
+#pragma omp parallel for
+    for (int64_t e = 0; e < n; e++) fwa_bench_set(t.data, t.dtype, e, fwa_bench_value(i, e, range, coarse));
     return FWA_OK;
 }
 
@@ -165,6 +167,7 @@ static double limit_of(const fwa_bench_call *call, const fwa_bench_argument *a) 
 static double error_of(const void *got, fwa_dtype type, const fwa_tensor truth) {
     const int64_t n = fwa_tensor_count(truth);
     double difference = 0, size = 0, other = 0;
+#pragma omp parallel for reduction(+ : difference, size, other)
     for (int64_t i = 0; i < n; i++) {
         const double a = fwa_bench_get(got, type, i), b = fwa_bench_get(truth.data, truth.dtype, i);
         difference += (a - b) * (a - b);

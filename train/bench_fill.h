@@ -1,5 +1,6 @@
 // Values of a bench's tensors: uniform random numbers that repeat after about a million, so that large tensors in
-// device memory are filled by copies there and the host knows every element. Not collective, not thread-safe.
+// device memory are filled by copies there and the host knows every element. Not collective; threads may share it after
+// the first value.
 #ifndef FWA_TRAIN_BENCH_FILL_H
 #define FWA_TRAIN_BENCH_FILL_H
 
