@@ -1,5 +1,5 @@
-// fwa bench step CONFIG.yaml [key.path=value ...] [--steps N] [--eager] [--profile]: whole training steps on one
-// repeated random batch.
+// fwa bench step CONFIG.yaml [key.path=value ...] [--steps N] [--eager] [--no-overlap] [--profile]: whole training
+// steps on one repeated random batch.
 //
 // The check: the first loss is that of a uniform guess (within 10 %: weights are random), and training on the same
 // batch lowers it by at least a tenth. The time is the median over steps after a warm-up, by the device's clock.
@@ -145,7 +145,8 @@ done:
 }
 
 fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
-    static const fwa_option options[] = {{"--steps", true}, {"--eager", false}, {"--profile", false}, {NULL, false}};
+    static const fwa_option options[] = {
+        {"--steps", true}, {"--eager", false}, {"--no-overlap", false}, {"--profile", false}, {NULL, false}};
     fwa_arguments arguments;
     fwa_config *config = NULL;
     fwa_source *source = NULL;
@@ -162,7 +163,8 @@ fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
     config->schedule.warmup = 0;
     FWA_TRY_GOTO(random_source(&source, config), done);
     FWA_TRY_GOTO(fwa_trainer_create(&trainer, world, config, source, false), done);
-    if (fwa_arguments_flag(&arguments, "--eager")) trainer->eager = true;
+    trainer->eager = fwa_arguments_flag(&arguments, "--eager");
+    trainer->no_overlap = fwa_arguments_flag(&arguments, "--no-overlap");
     FWA_TRY_GOTO(measure(trainer, (int)steps), done);
     if (fwa_arguments_flag(&arguments, "--profile")) FWA_TRY_GOTO(profile_steps(trainer), done);
 done:

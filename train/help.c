@@ -33,7 +33,7 @@ static const fwa_command commands[] = {
      "unless they are given.\n",
      fwa_cmd_eval},
     {"bench",
-     "step CONFIG.yaml [key.path=value ...] [--steps N] [--eager] [--profile]\n"
+     "step CONFIG.yaml [key.path=value ...] [--steps N] [--eager] [--no-overlap] [--profile]\n"
      "                 | op [all|rules|operators|NAME ...] [--backend auto|cpu|cuda] [--dtype f64|f32|bf16] [--B N] "
      "[--T N]\n"
      "                      [--H N] [--K N] [--V N] [--D N] [--F N] [--N N] [--form chunk|recurrent] [--repeats N]\n"
@@ -42,6 +42,7 @@ static const fwa_command commands[] = {
      "time training steps, mixing rules, operators or communication, after a check",
      "step: whole training steps on random tokens; checks first that a repeated batch is learned. ms_host: what the\n"
      "host takes to give a step to the device. --eager: call by call, where a GPU would run recorded graphs.\n"
+     "--no-overlap: gradients are summed over ranks behind the backward pass instead of during it.\n"
      "--profile: three more steps by parts, as debug.profile has them: where the time goes.\n"
      "op: forward and backward of mixing rules and operators by name (gemm: all products; default: all). B sequences\n"
      "of T tokens, H heads with keys of K and values of V, width D, F of the MLP, N tokens in the vocabulary. Results\n"

@@ -58,7 +58,8 @@ static fwa_status update(fwa_trainer *t) {
 static fwa_status accumulate_and_update(void *user) {
     fwa_trainer *t = user;
     const fwa_bucket_hook hook = {bucket_done, t};
-    FWA_TRY(fwa_model_train(t->model, t->acts, t->state, &hook));
+    FWA_TRY(fwa_model_train(t->model, t->acts, t->state, t->no_overlap ? NULL : &hook));
+    for (int i = 0; t->no_overlap && i < t->model->params.buckets; i++) FWA_TRY(bucket_done(t, i));
     FWA_TRY_RANGE(t->backend, "wait for gradients", reduce(t));
     FWA_TRY_RANGE(t->backend, "optimizer", update(t));
     FWA_TRY_RANGE(t->backend, "share values", fwa_trainer_share(t));

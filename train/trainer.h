@@ -43,6 +43,7 @@ typedef struct fwa_trainer {
     bool stop;                 // a rank had got a signal when the last step was given
     int ahead;                 // steps to give before waiting for a report, beyond it: 0 where calls run at once
     bool eager;                // run micro-steps call by call, as a measurement of parts of a step wants it
+    bool no_overlap;           // sum gradients behind the backward pass, to measure what the overlap brings
     bool warm;                 // each kind of micro-step has run
     fwa_graph *graphs[2];      // micro-steps: accumulating, last; NULL: not recorded yet
     fwa_step_sent sent[FWA_STEPS_SENT];
