@@ -116,6 +116,7 @@ class Optimizer:
         for p in self.parameters:
             p.grad = None
 
+    @torch.no_grad()
     def step(self):
         if self.masters is not self.parameters:
             torch._foreach_copy_([m.grad for m in self.masters], [p.grad for p in self.parameters])
