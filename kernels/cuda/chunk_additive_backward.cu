@@ -249,6 +249,27 @@ __device__ void scaled_product(float (&d)[K / 4], const __nv_bfloat16 *tile, flo
     products_done(d);
 }
 
+__device__ void prefetch_far(const void *p) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+// What a value head needs of device memory, into the second level of the cache.
+template <int K, int V> __device__ void prefetch_head(const chunk_task &a, int b, int h, int c) {
+    const place at;
+    const int64_t head = static_cast<int64_t>(b) * a.H + h;
+    const uint4 *before = state_at<K>(a.states, a, head, c, V, 0), *behind = state_at<K>(a.grads, a, head, c, V, 0);
+    for (int i = at.thread; i < V; i += threads) {
+        const int t = tile_step(a, c, i % 64), column = i / 64 * 64;
+        if (t < 0 || t >= a.T) continue;
+        prefetch_far(a.v.row(b, t, h) + column);
+        if (a.d_o.data) prefetch_far(a.d_o.row(b, t, h) + column);
+    }
+    for (int i = at.thread; i < K * V / 64; i += threads) {
+        prefetch_far(before + i * 8);
+        prefetch_far(behind + i * 8);
+    }
+}
+
 template <int K, int V, bool window, bool shared>
 __global__ void __launch_bounds__(threads, 2)
     chunk_grads_kernel(const __grid_constant__ chunk_task a, const __grid_constant__ chunk_rate rate) {
@@ -290,6 +311,9 @@ __global__ void __launch_bounds__(threads, 2)
             if (thread < 64) {
                 m.u[thread] = a.u[gates + thread];
                 m.w[thread] = a.w[gates + thread];
+                const int t = tile_step(a, c, thread);
+                if (thread >= a.halo && t < a.T) prefetch_scalars(rate.task, b, h, t);
+                if (rate.energy) prefetch(rate.energy + static_cast<int64_t>(blockIdx.x) * 64 + thread);
                 if (window) {
                     m.far[thread] = a.far[gates + thread], m.pairs[thread] = a.pairs[gates + thread];
                     prefetch(a.band + gates + thread);
@@ -302,6 +326,7 @@ __global__ void __launch_bounds__(threads, 2)
         copy_wait<0>();
         publish();
         __syncthreads();
+        if (shared && turn + 1 < heads) prefetch_head<K, V>(a, b, h + 1, c);
         const tile_mask<window> mask = {m.u, m.w, m.far, a.band + gates, a.halo};
         mask_sums sums;
         {

@@ -1,5 +1,5 @@
 // Gates of the chunk kernels (chunk_rate.cuh). A block takes a tile of a query/key head: warps take the squares of the
-// lengths of its keys, then a warp a value head, a lane two rows: step, decay, and the running sum of its logarithm.
+// lengths of its keys, then two warps a value head, a thread a row: step, decay, and the running sum of its logarithm.
 // Cost: the keys are read once; nothing but the gates is written.
 #include "kernels/cuda/chunk_rate.cuh"
 
@@ -17,17 +17,22 @@ template <int K> __device__ void key_norms(const chunk_task &a, int64_t b, int64
     const int t0 = tile_step(a, c, 0), begin = a.shift - t0, end = a.T - t0;
     const __nv_bfloat16 *from = a.k.row(b, t0 - a.shift + first, hq) + lane * 8;
     const __nv_bfloat16 *head = a.first_x ? a.first_x + (b * a.Hq + hq) * ((a.halo + 1) * K) + lane * 8 : nullptr;
+    pack<__nv_bfloat16, 8> x[64 / rows];
 #pragma unroll
-    for (int row = first; row < 64; row += rows, from += rows * a.k.time) {
+    for (int i = 0; i < 64 / rows; i++, from += rows * a.k.time) {
+        const int row = first + i * rows;
         const __nv_bfloat16 *at = row >= begin ? from : head ? head + row * K : nullptr;
-        float sum = 0.0f;
-        if (at && row < end) {
-            const pack<__nv_bfloat16, 8> x = load<8>(at);
+        x[i] = {};
+        if (at && row < end) x[i] = load<8>(at);
+    }
 #pragma unroll
-            for (int e = 0; e < 8; e++) sum += to_float(x.at[e]) * to_float(x.at[e]);
-        }
-        sum = lanes_sum(sum, lanes);
-        if (lane == 0) norms[row] = sum;
+    for (int i = 0; i < 64 / rows; i++) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int e = 0; e < 8; e++) sum += to_float(x[i].at[e]) * to_float(x[i].at[e]);
+#pragma unroll
+        for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+        if (lane == 0) norms[first + i * rows] = sum;
     }
 }
 
@@ -39,65 +44,74 @@ __device__ float mean_energy(const mixer_task &a, int64_t b, int64_t t, const fl
     return pairs > 0 ? sum / static_cast<float>(pairs) : 0.0f;
 }
 
-// Gates of rows 2 lane and 2 lane + 1 of a value head.
-__device__ void tile_gates(const chunk_rate &rate, const chunk_task &a, const chunk_gates &to, const float *energy,
-                           int64_t b, int64_t h, int c, float *u, float *w, float *pairs) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    float log_decay[2];
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-        const int r = lane * 2 + e, t = tile_step(a, c, r);
-        const bool own = r >= a.halo && t < a.T;
-        const step_gates g = own ? gates_of_step(rate, b, h, t, energy[r]) : step_gates{};
-        const bool dropped = own && rate.task.drop && rate.task.drop[b * a.T + t];
-        log_decay[e] = dropped ? log_least : g.log_decay;
-        w[r] = g.w;
-        pairs[r] = g.pairs;
+// What two warps share.
+struct pair_rows {
+    float u[64], w[64], pairs[64], carry;
+};
+
+// u, w, B_t of row r in shared memory: weights of its pair 0, 1, 2, 3 steps later.
+__device__ void window_gates(const chunk_task &a, const chunk_gates &to, const pair_rows &rows, int64_t at, int r) {
+    float weight[halo_most + 1] = {}, sum = 0.0f;
+    for (int e = 0; e <= a.halo && r + e < 64; e++) {
+        if (e > 0) sum *= power2(rows.u[r + e] - rows.u[r + e - 1]);
+        if (rows.pairs[r + e] > static_cast<float>(e)) sum += rows.w[r + e];
+        weight[e] = sum;
     }
-    float sum = log_decay[0] + log_decay[1];
+    to.far[at + r] = weight[a.halo];
+    to.band[at + r] = make_float2(weight[1], weight[2]);
+    to.pairs[at + r] = rows.pairs[r];
+}
+
+// Gates of row r of a value head, by the 64 threads of a pair of warps; the whole block comes here. at: of row 0; below
+// 0: no head, nothing is written.
+__device__ void tile_gates(const chunk_task &a, const chunk_gates &to, const step_gates &g, bool dropped, int64_t at,
+                           pair_rows &rows, int r) {
+    float sum = dropped ? log_least : g.log_decay;
     for (int reach = 1; reach < 32; reach *= 2) {
         const float other = __shfl_up_sync(0xffffffffu, sum, reach);
-        if (lane >= reach) sum += other;
+        if (r % 32 >= reach) sum += other;
     }
-    u[lane * 2] = (sum - log_decay[1]) * log2_e;
-    u[lane * 2 + 1] = sum * log2_e;
-    __syncwarp();
-    const int64_t at = ((b * a.H + h) * a.chunks + c) * 64;
-    for (int r = lane; r < 64; r += 32) {
-        to.u[at + r] = u[r];
-        to.w[at + r] = w[r];
-        if (a.halo == 0) continue;
-        float weight[halo_most + 1] = {}, sum = 0.0f; // 0, 1, 2, 3 steps later
-        for (int e = 0; e <= a.halo && r + e < 64; e++) {
-            if (e > 0) sum *= power2(u[r + e] - u[r + e - 1]);
-            if (pairs[r + e] > static_cast<float>(e)) sum += w[r + e];
-            weight[e] = sum;
-        }
-        to.far[at + r] = weight[a.halo];
-        to.band[at + r] = make_float2(weight[1], weight[2]);
-        to.pairs[at + r] = pairs[r];
+    if (r == 31) rows.carry = sum;
+    __syncthreads();
+    if (r >= 32) sum += rows.carry;
+    const float u = sum * log2_e;
+    if (at >= 0) to.u[at + r] = u, to.w[at + r] = g.w;
+    if (a.halo > 0) {
+        rows.u[r] = u, rows.w[r] = g.w, rows.pairs[r] = g.pairs;
+        __syncthreads();
+        if (at >= 0) window_gates(a, to, rows, at, r);
     }
-    __syncwarp();
+    __syncthreads();
 }
 
 template <int K>
 __global__ void __launch_bounds__(threads)
     chunk_rate_kernel(const __grid_constant__ chunk_rate rate, const __grid_constant__ chunk_task a, chunk_gates to) {
-    __shared__ float norms[64], energy[64], rows[threads / 32][3][64];
+    __shared__ float norms[64], energy[64];
+    __shared__ pair_rows rows[threads / 64];
     const int c = static_cast<int>(blockIdx.x) % a.chunks, key = static_cast<int>(blockIdx.x) / a.chunks;
-    const int b = key / a.Hq, hq = key % a.Hq, r = static_cast<int>(threadIdx.x), warp = r / 32;
+    const int b = key / a.Hq, hq = key % a.Hq, r = static_cast<int>(threadIdx.x) % 64;
+    const int pair = static_cast<int>(threadIdx.x) / 64, t = tile_step(a, c, r);
+    const bool own = r >= a.halo && t < a.T, dropped = own && rate.task.drop && rate.task.drop[b * a.T + t];
+    step_scalars scalars = {};
+    if (own && pair < a.group) scalars = scalars_of_step(rate.task, b, hq * a.group + pair, t);
     if (rate.kind == rate_kind::falcon) {
         key_norms<K>(a, b, hq, c, norms);
         __syncthreads();
-        if (r < 64) {
-            const int t = tile_step(a, c, r);
-            energy[r] = r >= a.halo && t < a.T ? mean_energy(rate.task, b, t, norms, r) : 0.0f;
+        if (pair == 0) {
+            energy[r] = own ? mean_energy(rate.task, b, t, norms, r) : 0.0f;
             rate.energy[static_cast<int64_t>(blockIdx.x) * 64 + r] = energy[r];
         }
         __syncthreads();
     }
-    for (int h = hq * a.group + warp; h < (hq + 1) * a.group; h += threads / 32)
-        tile_gates(rate, a, to, energy, b, h, c, rows[warp][0], rows[warp][1], rows[warp][2]);
+    const int turns = (a.group + threads / 64 - 1) / (threads / 64) * (threads / 64);
+    const float E = rate.kind == rate_kind::falcon ? energy[r] : 0.0f;
+    for (int h = pair; h < turns; h += threads / 64) {
+        const int64_t head = static_cast<int64_t>(b) * a.H + hq * a.group + h;
+        if (own && h > pair && h < a.group) scalars = scalars_of_step(rate.task, b, hq * a.group + h, t);
+        tile_gates(a, to, gates_of_step(rate, scalars, E), dropped, h < a.group ? (head * a.chunks + c) * 64 : -1,
+                   rows[pair], r);
+    }
 }
 
 } // namespace

@@ -39,36 +39,44 @@ __device__ inline int window_pairs(const mixer_task &a, int64_t b, int64_t t) {
     return static_cast<int>(a.n + t + 1 - window_first(a, b, t));
 }
 
+// What a step's gates are made of.
+struct step_scalars {
+    int pairs;
+    float beta, lbar, log_decay;
+};
+
+__device__ inline step_scalars scalars_of_step(const mixer_task &a, int64_t b, int64_t h, int64_t t) {
+    step_scalars s = {window_pairs(a, b, t), 1.0f, 0.0f, 0.0f};
+    if (a.beta.present()) s.beta = a.beta.get(b, t, h);
+    if (a.options.ridge != FWA_RIDGE_NONE && a.lambda.present()) s.lbar = a.lambda.get(b, t, h);
+    if (a.log_decay.present()) s.log_decay = a.log_decay.get(b, t, h);
+    return s;
+}
+
 struct step_gates {
     bool writes, cut, clamped; // has a pair and a denominator; eta was cut by eta_max, alpha by eps_gamma
-    float pairs, energy, lambda, lbar, beta, denominator, eta, log_decay, w;
+    float pairs, lambda, denominator, eta, log_decay, w;
 };
 
 // Equations (3.3), (4.16), (4.20) as in rate.cu; plain: w = beta or 1, the decay as it comes.
-__device__ inline step_gates gates_of_step(const chunk_rate &rate, int64_t b, int64_t h, int64_t t, float energy) {
-    const mixer_task &a = rate.task;
-    const int pairs = window_pairs(a, b, t);
+__device__ inline step_gates gates_of_step(const chunk_rate &rate, const step_scalars &s, float energy) {
+    const fwa_mixer_options &options = rate.task.options;
     step_gates g = {};
-    if (pairs <= 0) return g;
-    g.pairs = static_cast<float>(pairs);
+    if (s.pairs <= 0) return g;
+    g.pairs = static_cast<float>(s.pairs);
+    g.denominator = 1.0f;
     if (rate.kind == rate_kind::plain) {
         g.writes = true;
-        g.w = a.beta.present() ? a.beta.get(b, t, h) : 1.0f;
-        g.log_decay = a.log_decay.present() ? fmaxf(a.log_decay.get(b, t, h), log_least) : 0.0f;
+        g.w = s.beta;
+        g.log_decay = fmaxf(s.log_decay, log_least);
         return g;
     }
-    g.energy = energy;
-    if (a.options.ridge != FWA_RIDGE_NONE) {
-        g.lbar = a.lambda.get(b, t, h);
-        g.lambda = a.options.ridge == FWA_RIDGE_COUPLED ? g.lbar * energy : g.lbar;
-    }
-    g.denominator = 1.0f;
-    if (a.options.step == FWA_STEP_NORMALIZED) g.denominator = energy + g.lambda + static_cast<float>(a.options.eps);
+    g.lambda = options.ridge == FWA_RIDGE_COUPLED ? s.lbar * energy : s.lbar;
+    if (options.step == FWA_STEP_NORMALIZED) g.denominator = energy + g.lambda + static_cast<float>(options.eps);
     g.writes = g.denominator > 0.0f;
     if (!g.writes) return g;
-    const auto most = static_cast<float>(a.options.eta_max), least = static_cast<float>(a.options.eps_gamma);
-    g.beta = a.beta.get(b, t, h);
-    g.eta = g.beta / g.denominator;
+    const auto most = static_cast<float>(options.eta_max), least = static_cast<float>(options.eps_gamma);
+    g.eta = s.beta / g.denominator;
     g.cut = most > 0.0f && g.eta > most;
     if (g.cut) g.eta = most;
     const float alpha = g.eta * g.lambda;
@@ -78,12 +86,21 @@ __device__ inline step_gates gates_of_step(const chunk_rate &rate, int64_t b, in
     return g;
 }
 
+// Into the first level of the cache.
+__device__ inline void prefetch_scalars(const mixer_task &a, int64_t b, int64_t h, int64_t t) {
+    const view *const views[] = {&a.beta, &a.lambda, &a.log_decay};
+#pragma unroll
+    for (const view *v : views)
+        if (v->present()) prefetch(static_cast<const float *>(v->data) + v->offset(b, t, h, 0));
+}
+
 // Writes dbeta, dlambda, dlog_decay of a step from the gradients of w and of the log of the decay; returns that of the
 // energy over B_t.
 __device__ inline float gates_backward(const chunk_rate &rate, int64_t b, int64_t h, int64_t t, float energy, float dw,
                                        float dlg) {
     const mixer_task &a = rate.task;
-    const step_gates g = gates_of_step(rate, b, h, t, energy);
+    const step_scalars s = scalars_of_step(a, b, h, t);
+    const step_gates g = gates_of_step(rate, s, energy);
     if (rate.kind == rate_kind::plain) {
         if (a.dbeta.present()) a.dbeta.set(g.writes ? dw : 0.0f, b, t, h);
         if (a.dlog_decay.present()) a.dlog_decay.set(g.writes ? dlg : 0.0f, b, t, h);
@@ -94,11 +111,11 @@ __device__ inline float gates_backward(const chunk_rate &rate, int64_t b, int64_
         const float d_alpha = g.clamped ? 0.0f : -dlg / (1.0f - g.eta * g.lambda);
         const float d_eta = g.cut ? 0.0f : dw / g.pairs + g.lambda * d_alpha;
         dbeta = d_eta / g.denominator;
-        if (a.options.step == FWA_STEP_NORMALIZED) d_energy = -g.beta * dbeta / g.denominator;
+        if (a.options.step == FWA_STEP_NORMALIZED) d_energy = -s.beta * dbeta / g.denominator;
         const float d_lambda = g.eta * d_alpha + d_energy;
         if (a.options.ridge == FWA_RIDGE_COUPLED) {
-            dlbar = g.energy * d_lambda;
-            if (!a.options.detach_scale) d_energy += g.lbar * d_lambda;
+            dlbar = energy * d_lambda;
+            if (!a.options.detach_scale) d_energy += s.lbar * d_lambda;
         } else if (a.options.ridge == FWA_RIDGE_UNCOUPLED) {
             dlbar = d_lambda;
         }

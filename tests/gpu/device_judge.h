@@ -2,6 +2,7 @@
 #ifndef FWA_TESTS_GPU_DEVICE_JUDGE_H
 #define FWA_TESTS_GPU_DEVICE_JUDGE_H
 
+#include "core/bf16.h"
 #include "tests/golden.h"
 #include "tests/gpu/device_mixer.h"
 
@@ -47,9 +48,27 @@ static inline void judge(const fwa_backend *cuda, const case_spec *spec, const c
     snprintf(record->where, sizeof record->where, "%s", where);
 }
 
+// A copy of a filled case whose states and arriving gradients are bf16 too, and what follows from them.
+static inline mixer_case rounded_case(mixer_case *c) {
+    mixer_case rounded = case_new(&c->spec);
+    for (int i = 0; i < CASE_INPUTS + CASE_OUTPUTS; i++) {
+        const size_t offset = i < CASE_INPUTS ? case_inputs[i].value : case_outputs[i - CASE_INPUTS].gradient;
+        const fwa_tensor from = *case_at(c, offset), to = *case_at(&rounded, offset);
+        const bool scalar = i >= 3 && i < 6;
+        if (!fwa_tensor_present(from)) continue;
+        check_copy(to, from);
+        for (int64_t e = 0; !scalar && e < fwa_tensor_count(to); e++)
+            check_set(to, e, (double)fwa_bf16_to_float(fwa_bf16_from_float((float)check_get(to, e))));
+    }
+    if (fwa_tensor_present(c->call.reset)) check_copy(rounded.call.reset, c->call.reset);
+    case_run(&rounded);
+    return rounded;
+}
+
 // Device outputs and gradients against those of the host case, relative to their size; absolute: or not so. A golden
-// token over an empty memory is judged like that, as what is not 0 there may be what a cancellation leaves.
-static inline void compare(device_mixer *d, bool absolute) {
+// token over an empty memory is judged like that, as what is not 0 there may be what a cancellation leaves. rounded: of
+// the host case; an error may be twice what rounding alone makes. NULL: no matter.
+static inline void compare(device_mixer *d, bool absolute, mixer_case *rounded) {
     for (int i = 0; i < CASE_INPUTS + CASE_OUTPUTS; i++) {
         size_t offset;
         bool gradient;
@@ -57,8 +76,8 @@ static inline void compare(device_mixer *d, bool absolute) {
         const fwa_tensor expected = *case_at(d->host, offset), got = *case_at(&d->copy, offset);
         if (!fwa_tensor_present(expected)) continue;
         const fwa_tensor read = device_read(d->cuda, got);
-        const double limit = limit_of(d->cuda, entry->name, gradient);
-        double error = check_error(read, expected);
+        double limit = limit_of(d->cuda, entry->name, gradient), error = check_error(read, expected);
+        if (rounded) limit = fmax(limit, 2 * check_error(*case_at(rounded, offset), expected));
         if (absolute && golden_difference(read, expected) < error) error = golden_difference(read, expected);
         judge(d->cuda, &d->host->spec, entry->name, gradient, error, limit);
     }
@@ -76,7 +95,7 @@ static inline void run_case(fwa_backend *cuda, mixer_case *c, fwa_form form, boo
     device_mixer_forward(&d);
     device_mixer_backward(&d);
     case_run(c);
-    compare(&d, absolute);
+    compare(&d, absolute, NULL);
     device_mixer_release(&d);
     case_free(c);
     check_release(NULL);

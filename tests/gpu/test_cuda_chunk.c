@@ -38,6 +38,20 @@ static void the_chunk_kernels_are_chosen(void **state) {
     }
 }
 
+// Compares a filled case; where little is left of large terms an error may be twice what rounding states makes.
+static void run_chunk_case(mixer_case *c) {
+    device_mixer d = device_mixer_new(device, c, FWA_FORM_CHUNK);
+    device_mixer_forward(&d);
+    device_mixer_backward(&d);
+    case_run(c);
+    mixer_case rounded = rounded_case(c);
+    compare(&d, false, &rounded);
+    device_mixer_release(&d);
+    case_free(&rounded);
+    case_free(c);
+    check_release(NULL);
+}
+
 static void every_option_agrees(void **state) {
     (void)state;
     const fwa_mixer_shape shapes[] = {{2, 1, 1, 2, 64, 64},     {1, 63, 2, 2, 128, 64},  {2, 65, 1, 3, 64, 128},
@@ -51,11 +65,12 @@ static void every_option_agrees(void **state) {
         for (int i = 0; i < count * SHAPES; i++) {
             case_spec spec = spec_of(rule, options[i / SHAPES], shapes[i % SHAPES]);
             if (small && spec.shape.T > 70) continue;
+            spec.options.eps_attn = 0.1; // o of a single pair hardly depends on q: dq would be rounding alone
             if (i % 2) spec_carry(&spec, i % 4);
             mixer_case c = case_new(&spec);
             case_fill(&c, (uint64_t)i);
             case_unit_rows(c.call.k);
-            run_case(device, &c, FWA_FORM_CHUNK, false);
+            run_chunk_case(&c);
         }
         print_record("options", rule);
     }
@@ -71,7 +86,7 @@ static void many_heads_of_64_agree(void **state) {
         case_fill(&c, 5);
         case_unit_rows(c.call.q);
         case_unit_rows(c.call.k);
-        run_case(device, &c, FWA_FORM_CHUNK, false);
+        run_chunk_case(&c);
         print_record("heads of 64", rule);
     }
 }
@@ -92,7 +107,7 @@ static void documents_agree(void **state) {
             case_unit_rows(c.call.k);
             for (size_t n = i == 3; n < sizeof starts / sizeof *starts; n++) check_set(c.call.reset, starts[n], 1);
             check_set(c.call.reset, 200 + 100, 1);
-            run_case(device, &c, FWA_FORM_CHUNK, false);
+            run_chunk_case(&c);
         }
         print_record("documents", rule);
     }
@@ -111,7 +126,7 @@ static void extreme_decays_agree(void **state) {
             case_unit_rows(c.call.k);
             fill_present(c.call.lambda, i / 2 ? 0 : 1e6);
             fill_present(c.call.log_decay, i / 2 ? 0 : -100);
-            run_case(device, &c, FWA_FORM_CHUNK, false);
+            run_chunk_case(&c);
         }
         print_record("extreme", rule);
     }
