@@ -1,6 +1,7 @@
 // Flash attention on own kernels as an entry of the list of attention kernels: heads of 64 or 128, any length. The same
 // bits in every run.
 #include "core/shape.h"
+#include "kernels/cpu/bump.h"
 #include "kernels/cuda/attention_flash.cuh"
 
 namespace {
@@ -15,39 +16,80 @@ int64_t padded_of(const fwa_mixer_shape &shape) {
     return fwa_round_up(shape.T, flash::block_rows);
 }
 
+// What scratch holds.
+void plan(const attention_task &call, bool backward, fwa_bump *scratch, flash::task *a) {
+    const fwa_mixer_shape &s = call.shape;
+    if (backward) a->sums = FWA_TAKE(scratch, float2, s.B * s.H * padded_of(s));
+    if (call.reset.ndim > 0) a->first = FWA_TAKE(scratch, int32_t, s.B * s.T);
+}
+
 const char *refusal(fwa_stream *stream, const attention_task &task, bool backward, size_t *scratch) {
     const fwa_mixer_shape &s = task.shape;
-    if (task.reset.ndim > 0) return "documents";
     if (s.K != s.V || (s.K != 64 && s.K != 128)) return "heads are of another size than K = V = 64 or 128";
     const int head_size = static_cast<int>(s.K);
     if (stream->shared_bytes < (backward ? flash::backward_bytes(head_size) : flash::forward_bytes(head_size)))
         return "the GPU has too little shared memory";
-    if (s.B * s.H * padded_of(s) / flash::block_rows > INT32_MAX || s.T > INT32_MAX / 2) return "too many tokens";
-    if (backward) *scratch = static_cast<size_t>(s.B * s.H * padded_of(s)) * sizeof(float2);
+    if (s.B * s.H * padded_of(s) / flash::block_rows > INT32_MAX || s.T > INT32_MAX / 4) return "too many tokens";
+    fwa_bump bump = {};
+    flash::task a = {};
+    plan(task, backward, &bump, &a);
+    *scratch = bump.used;
     return nullptr;
 }
 
-flash::task task_of(const attention_task &call) {
+// first[b,t]: the last step up to t at which a document begins. A block a sequence; a thread looks through neighbouring
+// steps, then over what the threads before it found.
+__global__ void __launch_bounds__(1024)
+    first_kernel(int32_t *first, const uint8_t *reset, int64_t sequence_stride, int64_t step_stride, int T) {
+    __shared__ int32_t last[1024];
+    const int lane = static_cast<int>(threadIdx.x), share = (T + 1023) / 1024;
+    const int begin = min(lane * share, T), end = min(begin + share, T);
+    const uint8_t *own = reset + blockIdx.x * sequence_stride;
+    int32_t start = 0;
+    for (int t = begin; t < end; t++)
+        if (own[t * step_stride]) start = t;
+    last[lane] = start;
+    for (int reach = 1; reach < 1024; reach *= 2) {
+        __syncthreads();
+        const int32_t other = lane >= reach ? last[lane - reach] : 0;
+        __syncthreads();
+        last[lane] = max(last[lane], other);
+    }
+    __syncthreads();
+    start = lane > 0 ? last[lane - 1] : 0;
+    for (int t = begin; t < end; t++) {
+        if (own[t * step_stride]) start = t;
+        first[static_cast<int64_t>(blockIdx.x) * T + t] = start;
+    }
+}
+
+fwa_status bind(fwa_stream *stream, const attention_task &call, bool backward, flash::task *a) {
     const fwa_mixer_shape &s = call.shape;
-    flash::task a = {};
-    a.B = static_cast<int>(s.B), a.T = static_cast<int>(s.T);
-    a.Hq = static_cast<int>(s.Hq), a.H = static_cast<int>(s.H);
-    a.padded = static_cast<int>(padded_of(s));
-    a.scale = call.scale;
-    a.q = rows_of(call.q), a.k = rows_of(call.k), a.v = rows_of(call.v), a.o = rows_of(call.o);
-    return a;
+    fwa_bump scratch = {static_cast<char *>(call.scratch), 0};
+    *a = {};
+    a->B = static_cast<int>(s.B), a->T = static_cast<int>(s.T);
+    a->Hq = static_cast<int>(s.Hq), a->H = static_cast<int>(s.H), a->group = static_cast<int>(s.H / s.Hq);
+    a->padded = static_cast<int>(padded_of(s));
+    a->scale = call.scale;
+    a->q = rows_of(call.q), a->k = rows_of(call.k), a->v = rows_of(call.v), a->o = rows_of(call.o);
+    a->lse = call.lse;
+    plan(call, backward, &scratch, a);
+    if (!a->first) return FWA_OK;
+    first_kernel<<<static_cast<unsigned>(s.B), 1024, 0, stream->handle>>>(
+        a->first, static_cast<const uint8_t *>(call.reset.data), call.reset.stride[0], call.reset.stride[1], a->T);
+    FWA_CUDA_TRY(cudaGetLastError());
+    return FWA_OK;
 }
 
 fwa_status forward(fwa_stream *stream, const attention_task &call) {
-    flash::task a = task_of(call);
-    a.lse = call.lse;
+    flash::task a;
+    FWA_TRY(bind(stream, call, false, &a));
     return flash::forward(stream, a, static_cast<int>(call.shape.K));
 }
 
 fwa_status backward(fwa_stream *stream, const attention_task &call) {
-    flash::task a = task_of(call);
-    a.lse = call.lse;
-    a.sums = static_cast<float2 *>(call.scratch);
+    flash::task a;
+    FWA_TRY(bind(stream, call, true, &a));
     a.d_o = rows_of(call.d_o), a.dq = rows_of(call.dq), a.dk = rows_of(call.dk), a.dv = rows_of(call.dv);
     return flash::backward(stream, a, static_cast<int>(call.shape.K));
 }

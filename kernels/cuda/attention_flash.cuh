@@ -34,13 +34,13 @@ struct rows {
 
 // What the kernels are told; attention_task has the meaning.
 struct task {
-    int B, T, Hq, H;
-    int padded; // T rounded up to block_rows
+    int B, T, Hq, H, group; // group: H / Hq
+    int padded;             // T rounded up to block_rows
     float scale;
     rows q, k, v, o, d_o, dq, dk, dv;
-    float *lse;           // [B,H,T], null: not wanted
-    float2 *sums;         // backward: [B,H,padded] log2(e) lse_t and D_t = d_o_t . o_t, 0 beyond T
-    const int32_t *first; // [B,T] first row that a query sees; null: 0
+    float *lse;     // [B,H,T], null: not wanted
+    float2 *sums;   // backward: [B,H,padded] log2(e) lse_t and D_t = d_o_t . o_t, 0 beyond T
+    int32_t *first; // [B,T] first row that a query sees; null: 0
 };
 
 __device__ inline int lane() {
@@ -58,7 +58,7 @@ __device__ inline int column_of(int i, int e) {
 }
 __device__ inline float power_of_two(float x) {
     float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); // volatile: stays between the waits around it
     return y;
 }
 
@@ -76,11 +76,9 @@ template <int count, int columns> struct matrix {
         static_assert(step % 8 == 0 && count % step == 0, "the swizzle of a thread stays the same");
         const int row = static_cast<int>(threadIdx.x) / pieces, column = static_cast<int>(threadIdx.x) % pieces * 8;
         bf16 *to = at(row, column);
+        const bf16 *x = from.row(begin + row) + column;
 #pragma unroll
-        for (int i = 0; i < count; i += step) {
-            const bool inside = begin + row + i < end;
-            copy_async(to + i * 64, from.row(inside ? begin + row + i : begin) + column, inside);
-        }
+        for (int i = 0; i < count; i += step, x += step * from.t) copy_async(to + i * 64, x, begin + row + i < end);
     }
 };
 
@@ -202,28 +200,33 @@ __device__ inline float quad_max(float x) {
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
+// Whether the thread is of the first warpgroup.
+__device__ inline bool in_first_group() {
+    return threadIdx.x < 128;
+}
+
 // Writes the warp's 16 rows of `to` from row `begin` on, d[][e] times factor[e / 2]; rows from `end` on are dropped.
-// `space` is shared memory that no product reads any more.
+// `space`, of the block or of the warpgroup, is read by no product any more.
 template <int count, int columns>
-__device__ inline void write_rows(const rows &to, int64_t begin, int64_t end, const float (&d)[columns / 8][4],
+__device__ inline void write_rows(const rows &to, int begin, int end, const float (&d)[columns / 8][4],
                                   const float (&factor)[2], const matrix<count, columns> &space) {
+    constexpr int pieces = columns / 8, at_once = 32 / pieces;
+    const int first = warp_row() % count;
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < columns / 8; i++) {
-        *reinterpret_cast<uint32_t *>(space.at(warp_row() + row_of(0), column_of(i, 0))) =
+        *reinterpret_cast<uint32_t *>(space.at(first + row_of(0), column_of(i, 0))) =
             bf16_pair(d[i][0] * factor[0], d[i][1] * factor[0]);
-        *reinterpret_cast<uint32_t *>(space.at(warp_row() + row_of(2), column_of(i, 0))) =
+        *reinterpret_cast<uint32_t *>(space.at(first + row_of(2), column_of(i, 0))) =
             bf16_pair(d[i][2] * factor[1], d[i][3] * factor[1]);
     }
     __syncwarp();
-    constexpr int pieces = columns / 8;
+    const int row = lane() / pieces, column = lane() % pieces * 8;
 #pragma unroll
-    for (int i = 0; i < 16; i += 32 / pieces) {
-        const int row = i + lane() / pieces, column = lane() % pieces * 8;
-        if (begin + row < end)
-            *reinterpret_cast<uint4 *>(to.row(begin + row) + column) =
-                *reinterpret_cast<const uint4 *>(space.at(warp_row() + row, column));
-    }
+    for (int i = 0; i < 16; i += at_once)
+        if (begin + row + i < end)
+            *reinterpret_cast<uint4 *>(to.row(begin + row + i) + column) =
+                *reinterpret_cast<const uint4 *>(space.at(first + row + i, column));
 }
 
 // For heads of `head_size` = K = V = 64 or 128; the bytes are of the shared memory that a block needs.
@@ -232,14 +235,39 @@ int backward_bytes(int head_size);
 fwa_status forward(const fwa_stream *stream, const task &a, int head_size);
 fwa_status backward(const fwa_stream *stream, const task &a, int head_size);
 
-// Head and block of a thread block: blocks of one head follow each other, so that its rows stay in the L2 cache.
-struct place {
-    int b, h, block;
-    __device__ place(int heads, int blocks) {
-        const int i = static_cast<int>(blockIdx.x), head = i / blocks;
-        block = i % blocks, b = head / heads, h = head % heads;
+// Blocks of queries in pairs, the r-th last and the r-th of a head, so that pairs are equal work under causality; the
+// long one first. A thread block takes pairs blockIdx.x, + gridDim.x, ...: those of one head follow each other, so that
+// its rows stay in the L2 cache.
+struct walk {
+    int pair, second;
+    int b, h, begin; // sequence, head, first query
+
+    static __device__ walk start(const task &a, int heads) {
+        walk w = {static_cast<int>(blockIdx.x), 0, 0, 0, 0};
+        w.enter(a, heads);
+        return w;
+    }
+    __device__ void enter(const task &a, int heads) {
+        const int blocks = a.padded / block_rows, half = (blocks + 1) / 2, head = pair / half, r = pair % half;
+        b = head / heads, h = head % heads;
+        begin = (second ? r : blocks - 1 - r) * block_rows;
+    }
+    __device__ bool over(const task &a) const {
+        return b >= a.B;
+    }
+    __device__ walk next(const task &a, int heads) const {
+        walk w = *this;
+        const bool alone = 2 * begin + block_rows == a.padded; // the middle one
+        w.second = !second && !alone;
+        if (!w.second) w.pair += static_cast<int>(gridDim.x);
+        w.enter(a, heads);
+        return w;
     }
 };
+inline int64_t pairs_of(const task &a, int heads) {
+    const int64_t blocks = a.padded / block_rows;
+    return int64_t{a.B} * heads * ((blocks + 1) / 2);
+}
 
 } // namespace fwa::flash
 #endif

@@ -25,41 +25,62 @@ template <int K, int V> struct queries_block {
         block_rows * static_cast<int>(sizeof(float2));
 
     const task &a;
-    place at;
+    walk at;
+    int member, steps; // value head of the group; steps so far, which count through the rings
+    query_rows queries;
+    output_rows outputs;
+    ring<key_rows, 3> keys;
+    ring<value_rows, 2> values;
+    float2 *space;
     const int32_t *first;
-    int begin, own, sees_all;
+    int own, sees_all; // the warp's first query; keys from here on are seen by every query that they precede
     float scale;
     float dq[K / 8][4];
+    uint32_t ds[step_rows / 16][4];
     float2 sums[2]; // of rows row_of(0), row_of(2)
 
-    __device__ explicit queries_block(const task &call) : a(call), at(call.Hq, call.padded / block_rows) {
-        begin = (a.padded / block_rows - 1 - at.block) * block_rows; // the longest first
-        own = begin + warp_row();
-        first = a.first ? a.first + static_cast<int64_t>(at.b) * a.T : nullptr;
-        sees_all = first ? first[min(begin + block_rows, a.T) - 1] : 0;
+    __device__ queries_block(const task &call, unsigned char *memory)
+        : a(call), at(walk::start(call, call.Hq)), member(0), steps(0) {
+        arena shared = {memory};
+        queries = shared.take<query_rows>();
+        outputs = shared.take<output_rows>();
+        keys = shared.take<ring<key_rows, 3>>();
+        values = shared.take<ring<value_rows, 2>>();
+        space = reinterpret_cast<float2 *>(shared.free);
         scale = a.scale * log2_e;
-        clear(dq);
+    }
+
+    __device__ int value_head(const walk &w, int m) const {
+        return w.h * a.group + m;
+    }
+    // The first block of keys that a block of queries reaches.
+    __device__ int from_of(const walk &w) const {
+        return a.first ? a.first[static_cast<int64_t>(w.b) * a.T + w.begin] / step_rows : 0;
     }
 
     // log2(e) lse and D of the warp's rows, kept in `space` and for the other kernel.
-    __device__ void sum_rows(int h, float2 *space) {
-        constexpr int lanes = V / 8;
+    __device__ void sum_rows(int h) {
+        constexpr int lanes = V / 8, passes = 16 * lanes / 32;
         const rows o = a.o.head(at.b, h), d_o = a.d_o.head(at.b, h);
         const int64_t head = static_cast<int64_t>(at.b) * a.H + h;
+        const int row = own + lane() / lanes, column = lane() % lanes * 8;
+        pack<bf16, 8> x[passes], y[passes];
 #pragma unroll
-        for (int i = 0; i < 16; i += 32 / lanes) {
-            const int row = i + lane() / lanes, t = own + row, column = lane() % lanes * 8;
+        for (int i = 0; i < passes; i++) {
+            const int t = min(row + i * (16 / passes), a.T - 1);
+            x[i] = load<8>(o.row(t) + column), y[i] = load<8>(d_o.row(t) + column);
+        }
+#pragma unroll
+        for (int i = 0; i < passes; i++) {
+            const int t = row + i * (16 / passes);
             float sum = 0.0f;
-            if (t < a.T) {
-                const auto x = load<8>(o.row(t) + column), y = load<8>(d_o.row(t) + column);
 #pragma unroll
-                for (int c = 0; c < 8; c++) sum += to_float(x.at[c]) * to_float(y.at[c]);
-            }
-            sum = lanes_sum(sum, lanes);
+            for (int c = 0; c < 8; c++) sum += to_float(x[i].at[c]) * to_float(y[i].at[c]);
+#pragma unroll
+            for (int reach = lanes / 2; reach > 0; reach /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, reach);
             if (lane() % lanes) continue;
-            space[warp_row() + row] =
-                t < a.T ? make_float2(a.lse[head * a.T + t] * log2_e, sum) : make_float2(0.0f, 0.0f);
-            a.sums[head * a.padded + t] = space[warp_row() + row];
+            const float2 pair = t < a.T ? make_float2(a.lse[head * a.T + t] * log2_e, sum) : make_float2(0.0f, 0.0f);
+            space[t - at.begin] = a.sums[head * a.padded + t] = pair;
         }
         __syncwarp();
         sums[0] = space[warp_row() + row_of(0)], sums[1] = space[warp_row() + row_of(2)];
@@ -80,59 +101,87 @@ template <int K, int V> struct queries_block {
             if (!sees(own + row_of(i % 4), j0 + column_of(i / 4, i % 4))) s[i / 4][i % 4] = 0.0f;
     }
 
-    __device__ void run(unsigned char *memory) {
-        const rows k = a.k.head(at.b, at.h), q = a.q.head(at.b, at.h);
-        arena shared = {memory};
-        const auto queries = shared.take<query_rows>();
-        const auto outputs = shared.take<output_rows>();
-        const auto keys = shared.take<ring<key_rows, 3>>();
-        const auto values = shared.take<ring<value_rows, 2>>();
-        const auto space = reinterpret_cast<float2 *>(shared.free);
-        const int from = first ? first[begin] / step_rows : 0;
-        const int to = (min(begin + block_rows, a.T) - 1) / step_rows;
-        float s[step_rows / 8][4], dp[step_rows / 8][4];
-        uint32_t ds[step_rows / 16][4];
+    // Keys and values of one step into the rings.
+    __device__ void fetch_step(const rows &k, const rows &v, int step, int j) {
+        keys[step].fetch(k, j * step_rows, a.T);
+        values[step].fetch(v, j * step_rows, a.T);
+        copy_commit();
+    }
+    __device__ void fetch(const walk &w, int m) {
+        if (m == 0) queries.fetch(a.q.head(w.b, w.h), w.begin, a.T);
+        outputs.fetch(a.d_o.head(w.b, value_head(w, m)), w.begin, a.T);
+        fetch_step(a.k.head(w.b, w.h), a.v.head(w.b, value_head(w, m)), steps, from_of(w));
+    }
 
-        queries.fetch(q, begin, a.T);
-        for (int h = at.h * (a.H / a.Hq); h < (at.h + 1) * (a.H / a.Hq); h++) {
-            const rows v = a.v.head(at.b, h);
-            __syncthreads(); // nothing reads what is fetched now
-            outputs.fetch(a.d_o.head(at.b, h), begin, a.T);
-            keys[from].fetch(k, from * step_rows, a.T);
-            values[from].fetch(v, from * step_rows, a.T);
-            copy_commit();
-            sum_rows(h, space);
-            for (int j = from; j <= to; j++) {
-                copy_wait<0>();
-                meet();
-                if (j < to) {
-                    keys[j + 1].fetch(k, (j + 1) * step_rows, a.T);
-                    values[j + 1].fetch(v, (j + 1) * step_rows, a.T);
-                    copy_commit();
-                }
-                if (j * step_rows > (own | 63)) continue; // later than all queries of the warpgroup
-                start();
-                multiply_rows(s, queries, keys[j]);
-                commit();
-                multiply_rows(dp, outputs, values[j]);
-                commit();
-                await<1>(s);
-                settle(ds);
-                to_probabilities(s, j * step_rows);
-                await<0>(dp);
+    // One step on what stands in the rings; `fetch_next` is called when its first products are under way.
+    template <typename F> __device__ void step(int j, F fetch_next) {
+        float s[step_rows / 8][4], dp[step_rows / 8][4];
+        start();
+        multiply_rows(s, queries, keys[steps]);
+        commit();
+        multiply_rows(dp, outputs, values[steps]);
+        commit();
+        fetch_next();
+        await<1>(s);
+        settle(ds);
+        to_probabilities(s, j * step_rows);
+        settle(s);
+        await<0>(dp);
 #pragma unroll
-                for (int i = 0; i < step_rows / 2; i++)
-                    dp[i / 4][i % 4] = s[i / 4][i % 4] * (dp[i / 4][i % 4] - sums[i % 4 / 2].y);
-                to_operand(ds, dp);
-                start();
-                multiply(dq, ds, keys[j]);
-                commit();
-            }
-            await<0>(dq);
+        for (int i = 0; i < step_rows / 2; i++)
+            dp[i / 4][i % 4] = s[i / 4][i % 4] * (dp[i / 4][i % 4] - sums[i % 4 / 2].y);
+        to_operand(ds, dp);
+        start();
+        multiply(dq, ds, keys[steps]);
+        commit();
+    }
+
+    // A block of queries with one value head, fetched already; fetches what is next as soon as there is room.
+    __device__ void work() {
+        const int to = (min(at.begin + block_rows, a.T) - 1) / step_rows;
+        const rows k = a.k.head(at.b, at.h), v = a.v.head(at.b, value_head(at, member));
+        first = a.first ? a.first + static_cast<int64_t>(at.b) * a.T : nullptr;
+        own = at.begin + warp_row();
+        sees_all = first ? first[min(at.begin + block_rows, a.T) - 1] : 0;
+        if (member == 0) clear(dq);
+        sum_rows(value_head(at, member));
+        for (int j = from_of(at); j <= to; j++, steps++) {
+            copy_wait<0>();
+            meet();
+            const auto fetch_next = [&] {
+                if (j < to) fetch_step(k, v, steps + 1, j + 1);
+            };
+            if (j * step_rows <= (own | 63))
+                step(j, fetch_next);
+            else // later than all queries of the warpgroup
+                fetch_next();
         }
-        __syncthreads();
-        const float factor[2] = {a.scale, a.scale};
-        write_rows(a.dq.head(at.b, at.h), own, a.T, dq, factor, matrix<block_rows, K>{queries.data});
+        __syncthreads(); // queries and outputs are not read any more
+        const bool last = member + 1 == a.group;
+        const walk next = last ? at.next(a, a.Hq) : at;
+        const int next_member = last ? 0 : member + 1;
+        if (!next.over(a)) fetch(next, next_member);
+        await<0>(dq);
+        if (last) {
+            const float factor[2] = {a.scale, a.scale};
+            const matrix<64, K> out = {in_first_group() ? keys[steps + 1].data : values[steps + 1].data};
+            write_rows(a.dq.head(at.b, at.h), own, a.T, dq, factor, out);
+        }
+        at = next, member = next_member;
+    }
+
+    __device__ void run() {
+        if (!at.over(a)) fetch(at, member);
+        while (!at.over(a)) work();
+    }
+};
+
+// Head and block of keys of a thread block: blocks of one head follow each other.
+struct place {
+    int b, h, block;
+    __device__ place(int heads, int blocks) {
+        const int i = static_cast<int>(blockIdx.x), head = i / blocks;
+        block = i % blocks, b = head / heads, h = head % heads;
     }
 };
 
@@ -199,7 +248,7 @@ template <int K, int V> struct keys_block {
         const matrix<block_rows, V> space_dv = {outputs.data};
 
         keys.fetch(k, begin, a.T);
-        for (int h = at.h * (a.H / a.Hq); h < (at.h + 1) * (a.H / a.Hq); h++) {
+        for (int h = at.h * a.group; h < (at.h + 1) * a.group; h++) {
             const rows d_o = a.d_o.head(at.b, h);
             const float2 *head_sums = a.sums + (static_cast<int64_t>(at.b) * a.H + h) * a.padded;
             const auto fetch = [&](int i) {
@@ -254,7 +303,7 @@ template <int K, int V> struct keys_block {
 template <int K, int V, int least>
 __global__ void __launch_bounds__(threads, least) queries_kernel(const __grid_constant__ task a) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    queries_block<K, V>(a).run(memory);
+    queries_block<K, V>(a, memory).run();
 }
 
 template <int K, int V, int least>
@@ -264,16 +313,18 @@ __global__ void __launch_bounds__(threads, least) keys_kernel(const __grid_const
 }
 
 // So many blocks of each kernel are to share a multiprocessor.
-template <int K, int V, int least_dq, int least_dkv> fwa_status launch(cudaStream_t stream, const task &a) {
-    const auto blocks = static_cast<unsigned>(a.B * a.Hq * (a.padded / block_rows));
+template <int K, int V, int least_dq, int least_dkv> fwa_status launch(const fwa_stream *stream, const task &a) {
+    const auto dq_blocks =
+        static_cast<unsigned>(fwa_min(pairs_of(a, a.Hq), int64_t{stream->multiprocessors} * least_dq));
+    const auto dkv_blocks = static_cast<unsigned>(a.B * a.Hq * (a.padded / block_rows));
     constexpr int dq_bytes = queries_block<K, V>::shared_bytes, dkv_bytes = keys_block<K, V>::shared_bytes;
     const auto dq_kernel = queries_kernel<K, V, least_dq>;
     const auto dkv_kernel = keys_kernel<K, V, least_dkv>;
     FWA_CUDA_TRY(cudaFuncSetAttribute(dq_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dq_bytes));
     FWA_CUDA_TRY(cudaFuncSetAttribute(dkv_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dkv_bytes));
-    dq_kernel<<<blocks, threads, dq_bytes, stream>>>(a);
+    dq_kernel<<<dq_blocks, threads, dq_bytes, stream->handle>>>(a);
     FWA_CUDA_TRY(cudaGetLastError());
-    dkv_kernel<<<blocks, threads, dkv_bytes, stream>>>(a);
+    dkv_kernel<<<dkv_blocks, threads, dkv_bytes, stream->handle>>>(a);
     FWA_CUDA_TRY(cudaGetLastError());
     return FWA_OK;
 }
@@ -286,7 +337,7 @@ int backward_bytes(int head_size) {
 }
 
 fwa_status backward(const fwa_stream *stream, const task &a, int head_size) {
-    return head_size == 64 ? launch<64, 64, 2, 1>(stream->handle, a) : launch<128, 128, 1, 1>(stream->handle, a);
+    return head_size == 64 ? launch<64, 64, 2, 1>(stream, a) : launch<128, 128, 1, 1>(stream, a);
 }
 
 } // namespace fwa::flash

@@ -10,40 +10,13 @@
 namespace fwa::flash {
 namespace {
 
-// A block of queries and the blocks of N keys [from, to] that it reaches. Thread blocks go over pairs of them, pair
-// blockIdx.x, + gridDim.x, ... : the r-th last and the r-th block of a head, so that every pair is as much work. Pairs
-// of one head follow each other: its rows stay in the L2 cache.
-template <int N> struct query_tile {
-    int pair, second, b, h, begin, from, to;
-
-    __device__ void enter(const task &a) {
-        const int blocks = a.padded / block_rows, half = (blocks + 1) / 2, head = pair / half, r = pair % half;
-        b = head / a.H, h = head % a.H;
-        begin = (second ? r : blocks - 1 - r) * block_rows;
-        from = a.first ? a.first[static_cast<int64_t>(b) * a.T + begin] / N : 0;
-        to = (min(begin + block_rows, a.T) - 1) / N;
-    }
-    __device__ explicit query_tile(const task &a) : pair(static_cast<int>(blockIdx.x)), second(0) {
-        if (!over(a)) enter(a);
-    }
-    __device__ bool over(const task &a) const {
-        return pair >= a.B * a.H * ((a.padded / block_rows + 1) / 2);
-    }
-    __device__ query_tile next(const task &a) const {
-        query_tile t = *this;
-        const int blocks = a.padded / block_rows;
-        t.second = !second && begin != (blocks - 1) / 2 * block_rows; // the middle one of an odd number has no other
-        if (!t.second) t.pair += static_cast<int>(gridDim.x);
-        if (!t.over(a)) t.enter(a);
-        return t;
-    }
-};
-
 template <int K, int V, int N> struct forward_block {
     using query_rows = matrix<block_rows, K>;
     using key_rows = matrix<N, K>;
     using value_rows = matrix<N, V>;
     using output_rows = matrix<block_rows, V>;
+    // Copies begin behind the products of a step where registers suffice for that, else before them.
+    static constexpr bool late = V > 64;
     // The output leaves through the buffer of values that is free, where that is large enough.
     static constexpr int extra = N < block_rows ? output_rows::elements : 0;
     static constexpr int shared_bytes =
@@ -51,18 +24,19 @@ template <int K, int V, int N> struct forward_block {
         static_cast<int>(sizeof(bf16));
 
     const task &a;
-    query_tile<N> at;
+    walk at;
     query_rows queries;
     ring<key_rows, 2> keys;
     ring<value_rows, 2> values;
     output_rows space;
     const int32_t *first; // of the sequence
+    int from, to;         // blocks of keys that the block of queries reaches
     int own, sees_all;    // the warp's first query; keys from here on are seen by every query that they precede
     float scale;
     float o[V / 8][4], m[2], l[2],
         shrink[2]; // of rows row_of(0), row_of(2); m of raw scores, l of this thread's columns
 
-    __device__ forward_block(const task &call, unsigned char *memory) : a(call), at(call) {
+    __device__ forward_block(const task &call, unsigned char *memory) : a(call), at(walk::start(call, call.H)) {
         arena shared = {memory};
         queries = shared.take<query_rows>();
         keys = shared.take<ring<key_rows, 2>>();
@@ -71,9 +45,14 @@ template <int K, int V, int N> struct forward_block {
         scale = a.scale * log2_e;
     }
 
+    __device__ int from_of(const walk &w) const {
+        return a.first ? a.first[static_cast<int64_t>(w.b) * a.T + w.begin] / N : 0;
+    }
+
     __device__ void enter() {
-        own = at.begin + warp_row();
         first = a.first ? a.first + static_cast<int64_t>(at.b) * a.T : nullptr;
+        from = from_of(at), to = (min(at.begin + block_rows, a.T) - 1) / N;
+        own = at.begin + warp_row();
         sees_all = first ? first[min(at.begin + block_rows, a.T) - 1] : 0;
         m[0] = m[1] = -INFINITY, l[0] = l[1] = 0.0f;
         clear(o);
@@ -113,11 +92,16 @@ template <int K, int V, int N> struct forward_block {
         }
     }
 
-    // The maximum seldom moves after the first blocks; with few columns the test costs more than it saves.
+    // Waits for the products under way into o, and takes them down to the new maximum, which seldom moves after the
+    // first blocks; with few columns the test costs more than it saves. The branch stands in front of the wait: else
+    // the compiler waits before the exponentials.
     __device__ void shrink_output() {
-        if (V > 64 && !__any_sync(0xffffffffu, shrink[0] != 1.0f || shrink[1] != 1.0f)) return;
+        if (V == 64 || __any_sync(0xffffffffu, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+            await<0>(o);
 #pragma unroll
-        for (int i = 0; i < V / 2; i++) o[i / 4][i % 4] *= shrink[i % 4 / 2];
+            for (int i = 0; i < V / 2; i++) o[i / 4][i % 4] *= shrink[i % 4 / 2];
+        }
+        await<0>(o);
     }
 
     __device__ void write() {
@@ -129,60 +113,64 @@ template <int K, int V, int N> struct forward_block {
             if (a.lse && lane() % 4 == 0 && t < a.T)
                 a.lse[(static_cast<int64_t>(at.b) * a.H + at.h) * a.T + t] = m[r] * a.scale + logf(l[r]);
         }
-        write_rows(a.o.head(at.b, at.h), own, a.T, o, inverse, extra ? space : output_rows{values[at.to + 1].data});
+        write_rows(a.o.head(at.b, at.h), own, a.T, o, inverse, extra ? space : output_rows{values[to + 1].data});
     }
 
-    // Queries and the first two blocks of keys of a tile.
-    __device__ void fetch(const query_tile<N> &tile) {
-        const int hq = tile.h / (a.H / a.Hq);
-        const rows k = a.k.head(tile.b, hq);
-        queries.fetch(a.q.head(tile.b, hq), tile.begin, a.T);
-        keys[tile.from].fetch(k, tile.from * N, a.T);
-        if (tile.from < tile.to) keys[tile.from + 1].fetch(k, (tile.from + 1) * N, a.T);
+    // A block of queries and the first two blocks of keys that it reaches, where there are two.
+    __device__ void fetch(const walk &w) {
+        const int hq = w.h / a.group, j = from_of(w);
+        const rows k = a.k.head(w.b, hq);
+        queries.fetch(a.q.head(w.b, hq), w.begin, a.T);
+        keys[j].fetch(k, j * N, a.T);
+        if ((j + 1) * N < min(w.begin + block_rows, a.T)) keys[j + 1].fetch(k, (j + 1) * N, a.T);
         copy_commit();
     }
 
-    // One tile, fetched already; fetches the next one as soon as there is room.
+    // One block of queries, fetched already; fetches the next one as soon as there is room.
     __device__ void work() {
-        const rows k = a.k.head(at.b, at.h / (a.H / a.Hq)), v = a.v.head(at.b, at.h);
+        const rows k = a.k.head(at.b, at.h / a.group), v = a.v.head(at.b, at.h);
         float s[N / 8][4];
         uint32_t p[N / 16][4];
         enter();
-        values[at.from].fetch(v, at.from * N, a.T);
+        values[from].fetch(v, from * N, a.T);
         copy_commit();
         copy_wait<1>();
         meet();
         start();
-        multiply_rows(s, queries, keys[at.from]);
+        multiply_rows(s, queries, keys[from]);
         commit();
         await<0>(s);
-        take(s, at.from * N);
+        take(s, from * N);
         to_operand(p, s);
-        for (int j = at.from; j < at.to; j++) {
+        for (int j = from; j < to; j++) {
+            const auto fetch_next = [&] {
+                if (j + 2 <= to) keys[j + 2].fetch(k, (j + 2) * N, a.T);
+                values[j + 1].fetch(v, (j + 1) * N, a.T);
+                copy_commit();
+            };
             copy_wait<0>();
             meet();
-            if (j + 2 <= at.to) keys[j + 2].fetch(k, (j + 2) * N, a.T);
-            values[j + 1].fetch(v, (j + 1) * N, a.T);
-            copy_commit();
+            if (!late) fetch_next();
             start();
             multiply_rows(s, queries, keys[j + 1]);
             commit();
             multiply(o, p, values[j]);
             commit();
+            if (late) fetch_next();
             await<1>(s);
             take(s, (j + 1) * N);
-            await<0>(o);
-            settle(p);
+            settle(s);
             shrink_output();
+            settle(p);
             to_operand(p, s);
         }
         copy_wait<0>();
         meet(); // all scores are done: queries and keys may go
-        const query_tile<N> next = at.next(a);
-        if (!next.over(a)) fetch(next);
         start();
-        multiply(o, p, values[at.to]);
+        multiply(o, p, values[to]);
         commit();
+        const walk next = at.next(a, a.H);
+        if (!next.over(a)) fetch(next);
         await<0>(o);
         write();
         __syncthreads(); // so may values
@@ -206,8 +194,8 @@ template <int K, int V, int N, int least> fwa_status launch(cudaStream_t stream,
     const auto kernel = forward_kernel<K, V, N, least>;
     constexpr int bytes = forward_block<K, V, N>::shared_bytes;
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    const int pairs = a.B * a.H * ((a.padded / block_rows + 1) / 2);
-    kernel<<<static_cast<unsigned>(fwa_min(pairs, multiprocessors * least)), threads, bytes, stream>>>(a);
+    const auto blocks = static_cast<unsigned>(fwa_min(pairs_of(a, a.H), multiprocessors * least));
+    kernel<<<blocks, threads, bytes, stream>>>(a);
     FWA_CUDA_TRY(cudaGetLastError());
     return FWA_OK;
 }
