@@ -62,7 +62,7 @@ static void every_option_agrees(void **state) {
         fwa_mixer_options options[VARIANTS_MOST];
         const int count = rule_variants(rule, options);
         start_record();
-        for (int i = 0; i < count * SHAPES; i++) {
+        for (int i = 0; i < count * SHAPES; i += 3) { // with 7 shapes: every option in two or three of them
             case_spec spec = spec_of(rule, options[i / SHAPES], shapes[i % SHAPES]);
             if (small && spec.shape.T > 70) continue;
             spec.options.eps_attn = 0.1; // o of a single pair hardly depends on q: dq would be rounding alone
