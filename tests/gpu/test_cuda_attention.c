@@ -51,7 +51,7 @@ static bool is_taken(const char *kernel, const attention_case *a) {
     const fwa_mixer_shape *s = &a->shape;
     if (!strcmp(kernel, "cudnn"))
         return fwa_backend_cudnn() && !a->documents && s->H == s->Hq && s->K % 8 == 0 && s->V % 8 == 0;
-    if (!strcmp(kernel, "flash")) return !a->documents && s->K == s->V && (s->K == 64 || s->K == 128);
+    if (!strcmp(kernel, "flash")) return s->K == s->V && (s->K == 64 || s->K == 128);
     return false;
 }
 
