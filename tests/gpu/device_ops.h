@@ -1,8 +1,8 @@
 // Tests of operators on a GPU against the CPU in f64, in both precisions, on the same (rounded) inputs.
 //
 // A test describes its arguments once as a list of `argument`; the harness makes them in host and device memory, calls
-// `run` for the truth and twice for the device (inputs made anew), and compares every output with its limit and the two
-// device runs bit by bit.
+// `run` for the truth and twice for the device (inputs made anew; at the smallest test size once), and compares every
+// output with its limit and the two device runs bit by bit.
 #ifndef FWA_TESTS_GPU_DEVICE_OPS_H
 #define FWA_TESTS_GPU_DEVICE_OPS_H
 
@@ -76,7 +76,7 @@ static inline void check_on(fwa_backend *cuda, const char *title, argument *arg,
     fwa_tensor first[MOST_ARGUMENTS] = {0}, second[MOST_ARGUMENTS] = {0};
     assert_true(count <= MOST_ARGUMENTS);
     device_run(cuda, arg, count, run, context, first);
-    device_run(cuda, arg, count, run, context, second);
+    if (device_test_size() != TEST_SMALLEST) device_run(cuda, arg, count, run, context, second);
     run(truth, arg, TRUTH, context);
     for (int i = 0; i < count; i++) {
         if (arg[i].absent || arg[i].role == INPUT) continue;
@@ -85,7 +85,7 @@ static inline void check_on(fwa_backend *cuda, const char *title, argument *arg,
         if (!(error <= limit))
             fail_msg("%s, %s, argument %d: error %.3g, limit %.3g", title, fwa_dtype_name(cuda->compute), i, error,
                      limit);
-        if (check_differences(first[i], second[i]) != 0)
+        if (fwa_tensor_present(second[i]) && check_differences(first[i], second[i]) != 0)
             fail_msg("%s, %s, argument %d: two runs differ", title, fwa_dtype_name(cuda->compute), i);
     }
     check_release(NULL);

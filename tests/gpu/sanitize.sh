@@ -1,7 +1,7 @@
 #!/bin/sh
 # sanitize.sh FOLDER [TOOL...]: every GPU test program in FOLDER, at its smallest size, under tools of compute-sanitizer:
 # memcheck, racecheck, synccheck and initcheck unless some are named. Skips where there is no compute-sanitizer or GPU.
-# JOBS=N programs run at a time; FWA_SANITIZE_LOGS names a folder that keeps what they print.
+# JOBS=N programs run at a time, on all GPUs in turn; FWA_SANITIZE_LOGS names a folder that keeps what they print.
 set -u
 folder=${1:?names the folder of the test programs}
 shift
@@ -11,6 +11,7 @@ if [ -z "$sanitizer" ]; then
     echo "compute-sanitizer was not found"
     exit 77
 fi
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || gpus=1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' HUP INT TERM
@@ -18,36 +19,40 @@ logs=${FWA_SANITIZE_LOGS:-$work}
 rm -f "$logs/codes"
 export FWA_TEST_SIZE=smallest OMP_NUM_THREADS=2 sanitizer logs
 
-# memcheck looks at library kernels too: they get our sizes and addresses. Calls that fail on purpose are no error. What
-# whole steps run, the tests of operators and rules run too, so that memcheck alone looks at steps.
+# Calls that fail on purpose are no error. memcheck alone looks at library kernels, which get our sizes and addresses, and
+# at whole steps: what they run, the tests of operators and rules run too.
 # shellcheck disable=SC2016 # the inner shell's variables
 one='
-name=${0##*/} tool=$1 log=$logs/${0##*/}.$1.log
-case $tool in memcheck) more="--report-api-errors no" ;; *) more="--kernel-regex kns=fwa" ;; esac
+tool=$1 log=$logs/${0##*/}.$1.log
+case $tool/$0 in
+memcheck/*) more="--report-api-errors no" ;;
+*_attention) more="--kernel-name kns=fwa" ;; # not those of cuDNN
+*) more= ;;
+esac
 began=$(date +%s)
-"$sanitizer" --tool "$tool" $more --error-exitcode 99 --print-limit 20 "$0" >"$log" 2>&1
+CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$2} "$sanitizer" --tool "$tool" $more --error-exitcode 99 --print-limit 20 "$0" >"$log" 2>&1
 code=$?
-echo "$tool $name: exit code $code, $(($(date +%s) - began)) s"
+echo "$tool $0: exit code $code, $(($(date +%s) - began)) s"
 if [ $code != 0 ] && [ $code != 77 ]; then
     grep "^=========" "$log" | head -n 40
     grep -e FAILED -e ERROR "$log" | head -n 5
 fi
 echo "$code" >>"$logs/codes"
 '
+count=0
 for tool in "$@"; do
-    for program in "$folder"/test_gpu_*; do
+    for program in "$folder"/test_gpu_cuda_*; do
         [ -f "$program" ] || continue
-        case $tool/${program##*/test_gpu_} in
-        */comm_nccl | */cuda_*.* | [!m]*/cuda_step | [!m]*/cuda_training | [!m]*/cuda_products) ;;
-        *) echo "$program $tool" ;;
-        esac
+        case $tool/$program in [!m]*_training | [!m]*cuda_step | [!m]*_products) continue ;; esac
+        echo "$program $tool $((count % gpus))"
+        count=$((count + 1))
     done
 done >"$work/list"
 if [ ! -s "$work/list" ]; then
     echo "no test programs in $folder"
     exit 1
 fi
-xargs -P "${JOBS:-4}" -L 1 sh -c "$one" <"$work/list"
+xargs -P "${JOBS:-8}" -L 1 sh -c "$one" <"$work/list"
 sort "$logs/codes" | uniq -c | awk '{ print $1 " runs with exit code " $2 }'
 if ! grep -qv 77 "$logs/codes"; then exit 77; fi
 ! grep -qv -e '^0$' -e '^77$' "$logs/codes"

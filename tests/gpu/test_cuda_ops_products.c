@@ -42,7 +42,8 @@ static void shapes_agree_with_the_truth(void **state) {
     for (int i = 0; i < 7; i++) {
         for (int t = 0; t < 4; t++) {
             for (int l = 0; l < LAYOUTS; l++)
-                check_product((product){sizes[i][0], sizes[i][1], sizes[i][2], t & 1, t & 2, false, 1, 0}, l);
+                if (device_test_size() != TEST_SMALLEST || i % 4 == t)
+                    check_product((product){sizes[i][0], sizes[i][1], sizes[i][2], t & 1, t & 2, false, 1, 0}, l);
         }
     }
 }

@@ -2,9 +2,11 @@
 // its name, in each of the first five steps. Each side updates its own weights, at the rates of the recipe's warm-up:
 // Adam's first updates go by the sign of a gradient, so that where it is nearly zero rounding decides, and large
 // updates part f32 from f64 on any device. The small Transformer and the small falcon1a of configs/lm with 256 tokens a
-// step, then a smaller model of every rule, with two micro-batches a step.
+// step (whole at the test size `model`, else four layers and 4096 tokens of vocabulary), then a smaller model of every
+// rule, with two micro-batches a step.
 //
-// FWA_TEST_RULE names one rule to test alone. At the smallest test size the smaller models alone take two short steps.
+// FWA_TEST_RULE names one rule to test alone. At the smallest test size single layers of every rule take two short
+// steps.
 #include "tests/gpu/device_check.h"
 #include "tests/temp_folder.h"
 
@@ -62,9 +64,12 @@ typedef struct side {
 static void open_side(side *s, const char *file, const char *const *overrides, const char *backend,
                       const char *precision) {
     const char *list[OVERRIDES];
+    char threads[32];
     int count = 0;
+    snprintf(threads, sizeof threads, "run.threads=%d", (int)fwa_min(world->cores, 8)); // more only wait for each other
     for (; overrides[count]; count++) list[count] = overrides[count];
-    assert_true(count + 2 <= OVERRIDES);
+    assert_true(count + 3 <= OVERRIDES);
+    list[count++] = threads;
     list[count++] = backend;
     list[count++] = precision;
     check_ok(fwa_config_load(&s->config, file, list, count));
@@ -189,9 +194,10 @@ static int compare_sides(const char *title, const char *file, const char *const 
 }
 
 static void compare_configuration(const char *rule, const char *file) {
-    static const char *const overrides[] = {"train.seq_len=256", "train.micro_batch=1", "train.global_batch=1", NULL};
+    const char *const whole[] = {"train.seq_len=256", "train.micro_batch=1", "train.global_batch=1", NULL};
+    const char *const part[] = {whole[0], whole[1], whole[2], "model.layers=4", "model.vocab_size=4096", NULL};
     if (small || (only && strcmp(only, rule) != 0)) return;
-    assert_int_equal(compare_sides(rule, file, overrides, false), 0);
+    assert_int_equal(compare_sides(rule, file, device_test_size() == TEST_MODEL ? whole : part, false), 0);
 }
 
 static void the_small_transformer(void **state) {
@@ -205,7 +211,8 @@ static void the_small_falcon1a(void **state) {
 }
 
 static void every_rule_in_a_smaller_model(void **state) {
-    const char *length = small ? "train.seq_len=70" : "train.seq_len=256";
+    const char *layers = small ? "model.layers=1" : "model.layers=3";
+    const char *length = small ? "train.seq_len=40" : "train.seq_len=256";
     int failed = 0;
     for (int r = 0; r < fwa_rule_count(); r++) {
         const char *rule = fwa_rule_at(r)->name;
@@ -213,7 +220,7 @@ static void every_rule_in_a_smaller_model(void **state) {
         const char *const overrides[] = {length,
                                          "train.micro_batch=1",
                                          "train.global_batch=2",
-                                         "model.layers=3",
+                                         layers,
                                          "model.d_model=128",
                                          "model.heads=2",
                                          "model.head_dim=64",
