@@ -8,7 +8,7 @@
 // each warpgroup has half of the columns of every product. S and then dS' use one tile, so that two blocks fit a
 // multiprocessor where K = V = 128. Value heads that share the query/key head are taken in turn; dQ and dX add up in
 // registers.
-#include "kernels/cuda/chunk_additive_gates.cuh"
+#include "kernels/cuda/chunk_additive_rows.cuh"
 
 namespace {
 
@@ -53,64 +53,6 @@ template <int n> __device__ float dot_states(const uint4 (&a)[n], const uint4 (&
         sum += (dot_pair(a[i].x, b[i].x) + dot_pair(a[i].y, b[i].y)) +
                (dot_pair(a[i].z, b[i].z) + dot_pair(a[i].w, b[i].w));
     return warp_sum(sum);
-}
-
-__device__ float quad_sum(float x) {
-    x += __shfl_xor_sync(everyone, x, 1);
-    return x + __shfl_xor_sync(everyone, x, 2);
-}
-
-// d [64,columns/2] times `tile` elementwise, summed over the columns: rows g and g + 8.
-template <int columns> __device__ float2 row_dots(const float (&d)[columns / 4], const __nv_bfloat16 *half) {
-    const place at;
-    float low = 0.0f, high = 0.0f;
-#pragma unroll
-    for (int j = 0; j < columns / 16; j++) {
-        const int base = columns == 128 ? 0 : at.group * 32;
-        const __nv_bfloat16 *tile = half - base;
-        const auto a = __bfloat1622float2(
-            *reinterpret_cast<const __nv_bfloat162 *>(tile + swizzled<64>(at.row, base + j * 8 + at.t * 2)));
-        const auto b = __bfloat1622float2(
-            *reinterpret_cast<const __nv_bfloat162 *>(tile + swizzled<64>(at.row + 8, base + j * 8 + at.t * 2)));
-        low += d[j * 4] * a.x + d[j * 4 + 1] * a.y;
-        high += d[j * 4 + 2] * b.x + d[j * 4 + 3] * b.y;
-    }
-    return make_float2(quad_sum(low), quad_sum(high));
-}
-
-template <int n> __device__ void scale_rows(float (&d)[n], float low, float high) {
-#pragma unroll
-    for (int i = 0; i < n; i += 4) d[i] *= low, d[i + 1] *= low, d[i + 2] *= high, d[i + 3] *= high;
-}
-
-// Rows of the warp, columns of the warpgroup, as bf16 into a tile [64,columns].
-template <int columns> __device__ void place_rows(__nv_bfloat16 *half, const uint32_t (&d)[columns / 8]) {
-    const place at;
-    const int base = columns == 128 ? 0 : at.group * 32;
-#pragma unroll
-    for (int j = 0; j < columns / 16; j += 2)
-        store_matrix(half - base + swizzled<64>(at.warp * 16 + at.lane % 16, base + j * 8 + at.lane / 16 * 8), d[j * 2],
-                     d[j * 2 + 1], d[j * 2 + 2], d[j * 2 + 3]);
-}
-template <int n> __device__ void pack_pairs(uint32_t (&to)[n], const float (&from)[2 * n]) {
-#pragma unroll
-    for (int i = 0; i < n; i++) to[i] = bf16_pair(from[2 * i], from[2 * i + 1]);
-}
-
-// The same rows to device memory, those from `begin` to before `end`; to: row 0, `stride` elements a row.
-template <int columns>
-__device__ void copy_rows(const __nv_bfloat16 *half, __nv_bfloat16 *to, int64_t stride, int begin, int end) {
-    constexpr int pieces = columns / 16, rows = 32 / pieces;
-    const place at;
-    const int base = columns == 128 ? 0 : at.group * 32, piece = at.lane % pieces,
-              first = at.warp * 16 + at.lane / pieces;
-    __nv_bfloat16 *out = to + first * stride + at.group * (columns / 2) + piece * 8;
-    __syncwarp();
-#pragma unroll
-    for (int row = first; row < at.warp * 16 + 16; row += rows, out += rows * stride)
-        if (row >= begin && row < end)
-            *reinterpret_cast<uint4 *>(out) =
-                *reinterpret_cast<const uint4 *>(half - base + swizzled<64>(row, base + piece * 8));
 }
 
 // Sums of P o D of this thread's rows and, over the warp's rows, of the column that it keeps.
@@ -181,51 +123,6 @@ __device__ int kept_column() {
     return at.group * 32 + at.g / 2 * 8 + at.t * 2 + at.g % 2;
 }
 
-// d += diag(by) times `tile`: rows of the warp, columns of the warpgroup.
-template <int columns> __device__ void add_rows(float (&d)[columns / 4], const __nv_bfloat16 *half, const float *by) {
-    const place at;
-    const int base = columns == 128 ? 0 : at.group * 32;
-    const float low = by[at.row], high = by[at.row + 8];
-#pragma unroll
-    for (int j = 0; j < columns / 16; j++) {
-        const auto x = __bfloat1622float2(
-            *reinterpret_cast<const __nv_bfloat162 *>(half - base + swizzled<64>(at.row, base + j * 8 + at.t * 2)));
-        const auto y = __bfloat1622float2(
-            *reinterpret_cast<const __nv_bfloat162 *>(half - base + swizzled<64>(at.row + 8, base + j * 8 + at.t * 2)));
-        d[j * 4] += low * x.x, d[j * 4 + 1] += low * x.y, d[j * 4 + 2] += high * y.x, d[j * 4 + 3] += high * y.y;
-    }
-    __syncwarp();
-}
-
-// The thread's rows among those that are kept in fp32, [2 halo+1,columns] of this tile.
-template <int columns>
-__device__ void keep_edges(float *to, const float (&d)[columns / 4], const chunk_task &a, int c, int shift) {
-    const place at;
-    if (!to) return;
-#pragma unroll
-    for (int high = 0; high < 2; high++) {
-        const int row = edge_row(a, c, at.row + high * 8, shift);
-        if (row < 0) continue;
-        float *out = to + row * columns + at.group * (columns / 2) + at.t * 2;
-#pragma unroll
-        for (int j = 0; j < columns / 16; j++)
-            *reinterpret_cast<float2 *>(out + j * 8) = make_float2(d[j * 4 + high * 2], d[j * 4 + high * 2 + 1]);
-    }
-}
-
-// Rows that are whole, as bf16 through their tile.
-template <int columns>
-__device__ void write_rows(__nv_bfloat16 *half, const float (&d)[columns / 4], float *edges, const chunk_task &a,
-                           const chunk_view &to, int b, int h, int c, int shift) {
-    uint32_t pairs[columns / 8];
-    keep_edges<columns>(edges, d, a, c, shift);
-    pack_pairs(pairs, d);
-    place_rows<columns>(half, pairs);
-    const int first = tile_step(a, c, 0) - shift, whole = c + 1 < a.chunks ? tile_rows_64 - a.halo : tile_rows_64;
-    if (to.data)
-        copy_rows<columns>(half, to.row(b, first, h), to.time, max(a.halo, -first), min(whole, a.T - first - shift));
-}
-
 // d (+)= diag(low, high) tile state: rows of the tile [64,V] scaled, columns of the warpgroup.
 template <int K, int V>
 __device__ void scaled_product(float (&d)[K / 4], const __nv_bfloat16 *tile, float low, float high,
@@ -270,6 +167,222 @@ template <int K, int V> __device__ void prefetch_head(const chunk_task &a, int b
     }
 }
 
+// One chunk of one value head.
+template <int K, int V, bool window, bool shared> struct grads_block {
+    const chunk_task &a;
+    const chunk_rate &rate;
+    grads_memory<K, V> &m;
+    int b, hq, h, c;
+    bool first, last; // value head of the query/key head
+    place at;
+    int64_t head, gates;
+    operand_tile q, x, v_tile, d_o, p, d, state, d_state;
+    operand_tile q_columns, x_columns, d_o_columns, state_columns, d_state_columns, x_rows, v_rows, state_rows,
+        d_state_rows;
+    tile_mask<window> mask;
+
+    __device__ grads_block(const chunk_task &task, const chunk_rate &rates, grads_memory<K, V> &memory, int batch,
+                           int key, int value, int chunk, bool is_first, bool is_last)
+        : a(task), rate(rates), m(memory), b(batch), hq(key), h(value), c(chunk), first(is_first), last(is_last),
+          head(static_cast<int64_t>(b) * a.H + h), gates((head * a.chunks + c) * 64), q(m.q), x(m.x), v_tile(m.v),
+          d_o(m.d_o), p(m.p), d(m.d), state(m.state[0]), d_state(m.state[state_tiles<K, V> - 1]),
+          q_columns(q, half<K>(at.group)), x_columns(x, half<K>(at.group)), d_o_columns(d_o, half<V>(at.group)),
+          state_columns(state, half<K>(at.group, V)), d_state_columns(d_state, half<K>(at.group, V)),
+          x_rows(x, at.group * 2048), v_rows(v_tile, at.group * 2048), state_rows(state, at.group * (V / 2) * 64),
+          d_state_rows(d_state, at.group * (V / 2) * 64), mask{m.u, m.w, m.far, a.band + gates, a.halo} {}
+
+    __device__ __nv_bfloat16 *q_half() const {
+        return m.q + half<K>(at.group);
+    }
+    __device__ __nv_bfloat16 *x_half() const {
+        return m.x + half<K>(at.group);
+    }
+    __device__ __nv_bfloat16 *v_half() const {
+        return m.v + half<V>(at.group);
+    }
+
+    __device__ void load_gates() const {
+        const int thread = at.thread, t = tile_step(a, c, thread);
+        if (thread >= 64) return;
+        m.u[thread] = a.u[gates + thread];
+        m.w[thread] = a.w[gates + thread];
+        if (thread >= a.halo && t < a.T) prefetch_scalars(rate.task, b, h, t);
+        if (rate.energy) prefetch(rate.energy + static_cast<int64_t>(blockIdx.x) * 64 + thread);
+        if (!window) return;
+        m.far[thread] = a.far[gates + thread], m.pairs[thread] = a.pairs[gates + thread];
+        prefetch(a.band + gates + thread);
+    }
+
+    // Everything into shared memory; dS' waits in registers where there is one tile for states. Returns this warp's
+    // part of <S, dS'>.
+    __device__ float load(uint4 (&behind)[fragments<K, V>]) const {
+        load_steps<V, threads>(m.d_o, at.thread, a, a.d_o, b, h, c);
+        for (int v = 0; v < V; v += 64) load_values<threads>(m.v + v * 64, at.thread, a, V, v, b, h, c);
+        copy_commit();
+        uint4 before[fragments<K, V>];
+        read_state<K, V>(before, state_at<K>(a.states, a, head, c, V, 0));
+        read_state<K, V>(behind, state_at<K>(a.grads, a, head, c, V, 0));
+        load_gates();
+        place_state<K, V>(m.state[0], before);
+        if (state_tiles<K, V> == 2) place_state<K, V>(m.state[1], behind);
+        const float sum = dot_states(before, behind);
+        copy_wait<0>();
+        publish();
+        __syncthreads();
+        return sum;
+    }
+
+    // P and D, masked, into their tiles.
+    __device__ mask_sums masked(float *near) const {
+        float P[16], D[16];
+        products_begin();
+#pragma unroll
+        for (int k = 0; k < K; k += 16) {
+            const int step = k / 64 * 4096 + k % 64;
+            product<32, 0, 0>(P, q.k(step), x_rows.k(step), k > 0);
+        }
+#pragma unroll
+        for (int k = 0; k < V; k += 16) {
+            const int step = k / 64 * 4096 + k % 64;
+            product<32, 0, 0>(D, d_o.k(step), v_rows.k(step), k > 0);
+        }
+        products_commit();
+        products_wait<0>();
+        products_done(P);
+        products_done(D);
+        return apply_mask<K, V, window>(m, P, D, mask, near);
+    }
+
+    // dq (+)= diag(h) Y; returns Q_i . Y_i of the thread's rows. Of shared keys as (S^T Q_i) . dO_i, so that dq adds up
+    // over the heads without Y.
+    __device__ float2 history(float (&dq)[K / 4]) const {
+        const float low = at.row < a.halo ? 0.0f : power2(m.u[at.row]);
+        const float high = at.row + 8 < a.halo ? 0.0f : power2(m.u[at.row + 8]);
+        float2 dots;
+        if constexpr (shared) {
+            float O[V / 4];
+            products_begin();
+#pragma unroll
+            for (int k = 0; k < K; k += 16)
+                product<V / 2, 0, 0>(O, q.k(k / 64 * 4096 + k % 64), state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
+            products_commit();
+            products_wait<0>();
+            products_done(O);
+            dots = row_dots<V>(O, m.d_o + half<V>(at.group));
+            scaled_product<K, V>(dq, m.d_o, low, high, state_columns, !first);
+        } else {
+            products_begin();
+#pragma unroll
+            for (int v = 0; v < V; v += 16)
+                product<K / 2, 0, 1>(dq, d_o.k(v / 64 * 4096 + v % 64), state_columns.mn(v * 64, V), v > 0);
+            products_commit();
+            products_wait<0>();
+            products_done(dq);
+            dots = row_dots<K>(dq, q_half());
+            scale_rows(dq, low, high);
+        }
+        publish();
+        __syncthreads();
+        return dots;
+    }
+
+    // dq += (D o M) X; dS' takes the place of S where there is one tile.
+    __device__ void query_grads(float (&dq)[K / 4], const uint4 (&behind)[fragments<K, V>]) const {
+        if (state_tiles<K, V> == 1) place_state<K, V>(m.state[0], behind);
+        products_begin();
+#pragma unroll
+        for (int s = 0; s < 64; s += 16) product<K / 2, 0, 1>(dq, d.k(s), x_columns.mn(s * 64, 64), true);
+        products_commit();
+        if (state_tiles<K, V> == 1) publish();
+        products_wait<0>();
+        products_done(dq);
+    }
+
+    // dx (+)= diag(M_C) Z and dv = diag(M_C) X dS'; returns X_s . Z_s, which is (dS'^T X_s) . V_s.
+    __device__ float2 leaving(float (&dx)[K / 4], float (&dv)[V / 4]) const {
+        products_begin();
+        if constexpr (!shared) {
+#pragma unroll
+            for (int v = 0; v < V; v += 16)
+                product<K / 2, 0, 1>(dx, v_tile.k(v / 64 * 4096 + v % 64), d_state_columns.mn(v * 64, V), v > 0);
+        }
+#pragma unroll
+        for (int k = 0; k < K; k += 16)
+            product<V / 2, 0, 0>(dv, x.k(k / 64 * 4096 + k % 64), d_state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
+        products_commit();
+        products_wait<0>();
+        if constexpr (!shared) products_done(dx);
+        products_done(dv);
+        const float2 dots = row_dots<V>(dv, v_half());
+        const float low = mask.at(63, at.row, m.u[63]), high = mask.at(63, at.row + 8, m.u[63]);
+        scale_rows(dv, low, high);
+        if constexpr (shared)
+            scaled_product<K, V>(dx, m.v, low, high, d_state_columns, !first);
+        else
+            scale_rows(dx, low, high);
+        return dots;
+    }
+
+    // dx += (D o M)^T Q, dv += (P o M)^T dO.
+    __device__ void pair_grads(float (&dx)[K / 4], float (&dv)[V / 4]) const {
+        products_begin();
+#pragma unroll
+        for (int i = 0; i < 64; i += 16) {
+            product<K / 2, 1, 1>(dx, d.mn(i * 64, 64), q_columns.mn(i * 64, 64), true);
+            product<V / 2, 1, 1>(dv, p.mn(i * 64, 64), d_o_columns.mn(i * 64, 64), true);
+        }
+        products_commit();
+        products_wait<0>();
+        products_done(dx);
+        products_done(dv);
+        __syncthreads();
+    }
+
+    __device__ void keep_parts(part_sums &parts, const mask_sums &sums, float2 history, float2 leave,
+                               float state_part) const {
+        if (at.t == 0) {
+            parts.row[at.group][at.row] = sums.row_low, parts.row[at.group][at.row + 8] = sums.row_high;
+            parts.history[at.group][at.row] = history.x, parts.history[at.group][at.row + 8] = history.y;
+            parts.leave[at.group][at.row] = leave.x, parts.leave[at.group][at.row + 8] = leave.y;
+        }
+        parts.column[at.warp][kept_column()] = sums.column;
+        if (at.lane == 0) parts.state[at.thread / 32] = state_part;
+    }
+
+    // This tile's part of edges of `width` columns.
+    __device__ float *edges_of(float *edges, int64_t of, int width) const {
+        const int64_t rows = 2 * a.halo + 1;
+        return edges ? edges + (of * (a.chunks * rows) + c * rows) * width : nullptr;
+    }
+
+    __device__ void write_queries(const uint32_t (&dq)[K / 8]) const {
+        place_rows<K>(q_half(), dq);
+        if (a.dq.data)
+            copy_rows<K>(q_half(), a.dq.row(b, tile_step(a, c, 0), hq), a.dq.time, a.halo, a.T - tile_step(a, c, 0));
+    }
+
+    // By the first warp.
+    __device__ void write_scalars(part_sums &parts, const float *near, float (&energy)[2]) const {
+        gate_pair pair;
+        if constexpr (window)
+            pair = window_gate_grads(m, mask, parts, near, at.thread);
+        else
+            pair = plain_gate_grads(m, parts, at.thread);
+        scalar_grads(rate, a, pair, b, hq, h, c, energy);
+        if (last && rate.energy) pulls(m, parts, energy, a.halo);
+    }
+
+    __device__ void write_keys(float (&dx)[K / 4], const part_sums &parts) const {
+        if (rate.energy) {
+            __syncthreads();
+            add_rows<K>(dx, x_half(), parts.pull);
+        }
+        write_rows<K>(x_half(), dx, edges_of(a.edge_x, blockIdx.x / a.chunks, K), a, a.dk, b, hq, c, a.shift);
+        if (a.shift && a.dk.data && c + 1 == a.chunks && at.thread < K / 8)
+            *reinterpret_cast<uint4 *>(a.dk.row(b, a.T - 1, hq) + at.thread * 8) = make_uint4(0, 0, 0, 0);
+    }
+};
+
 template <int K, int V, bool window, bool shared>
 __global__ void __launch_bounds__(threads, 2)
     chunk_grads_kernel(const __grid_constant__ chunk_task a, const __grid_constant__ chunk_rate rate) {
@@ -286,177 +399,27 @@ __global__ void __launch_bounds__(threads, 2)
     for (int turn = 0; turn < heads; turn++) {
         // Keeps addresses of later phases from being prepared, and held in registers, in front of the loop.
         asm volatile("" : "+r"(b), "+r"(hq), "+r"(c));
-        const place at;
-        const int thread = at.thread;
-        __nv_bfloat16 *q_half = m.q + half<K>(at.group), *x_half = m.x + half<K>(at.group);
-        __nv_bfloat16 *v_half = m.v + half<V>(at.group), *d_o_half = m.d_o + half<V>(at.group);
-        const operand_tile q(m.q), x(m.x), v_tile(m.v), d_o(m.d_o), p(m.p), d(m.d);
-        const operand_tile state(m.state[0]), d_state(m.state[state_tiles<K, V> - 1]);
-        const operand_tile q_columns(q, half<K>(at.group)), x_columns(x, half<K>(at.group));
-        const operand_tile d_o_columns(d_o, half<V>(at.group)), state_columns(state, half<K>(at.group, V));
-        const operand_tile d_state_columns(d_state, half<K>(at.group, V));
-        const operand_tile x_rows(x, at.group * 2048), v_rows(v_tile, at.group * 2048);
-        const operand_tile state_rows(state, at.group * (V / 2) * 64), d_state_rows(d_state, at.group * (V / 2) * 64);
-        const int h = hq * heads + turn;
-        const int64_t head = static_cast<int64_t>(b) * a.H + h, gates = (head * a.chunks + c) * 64;
-        load_steps<V, threads>(m.d_o, thread, a, a.d_o, b, h, c);
-        for (int v = 0; v < V; v += 64) load_values<threads>(m.v + v * 64, thread, a, V, v, b, h, c);
-        copy_commit();
-        uint4 behind[fragments<K, V>];
-        float state_part;
-        {
-            uint4 before[fragments<K, V>];
-            read_state<K, V>(before, state_at<K>(a.states, a, head, c, V, 0));
-            read_state<K, V>(behind, state_at<K>(a.grads, a, head, c, V, 0));
-            if (thread < 64) {
-                m.u[thread] = a.u[gates + thread];
-                m.w[thread] = a.w[gates + thread];
-                const int t = tile_step(a, c, thread);
-                if (thread >= a.halo && t < a.T) prefetch_scalars(rate.task, b, h, t);
-                if (rate.energy) prefetch(rate.energy + static_cast<int64_t>(blockIdx.x) * 64 + thread);
-                if (window) {
-                    m.far[thread] = a.far[gates + thread], m.pairs[thread] = a.pairs[gates + thread];
-                    prefetch(a.band + gates + thread);
-                }
-            }
-            place_state<K, V>(m.state[0], before);
-            if (state_tiles<K, V> == 2) place_state<K, V>(m.state[1], behind);
-            state_part = dot_states(before, behind);
-        }
-        copy_wait<0>();
-        publish();
-        __syncthreads();
-        if (shared && turn + 1 < heads) prefetch_head<K, V>(a, b, h + 1, c);
-        const tile_mask<window> mask = {m.u, m.w, m.far, a.band + gates, a.halo};
-        mask_sums sums;
-        {
-            float P[16], D[16];
-            products_begin();
-#pragma unroll
-            for (int k = 0; k < K; k += 16) {
-                const int step = k / 64 * 4096 + k % 64;
-                product<32, 0, 0>(P, q.k(step), x_rows.k(step), k > 0);
-            }
-#pragma unroll
-            for (int k = 0; k < V; k += 16) {
-                const int step = k / 64 * 4096 + k % 64;
-                product<32, 0, 0>(D, d_o.k(step), v_rows.k(step), k > 0);
-            }
-            products_commit();
-            products_wait<0>();
-            products_done(P);
-            products_done(D);
-            sums = apply_mask<K, V, window>(m, P, D, mask, near);
-        }
-        const float h_low = at.row < a.halo ? 0.0f : power2(m.u[at.row]);
-        const float h_high = at.row + 8 < a.halo ? 0.0f : power2(m.u[at.row + 8]);
-        float2 history; // Q_i . Y_i
-        if constexpr (shared) {
-            // As (S^T Q_i) . dO_i, so that dq adds up over the heads without Y.
-            float O[V / 4];
-            products_begin();
-#pragma unroll
-            for (int k = 0; k < K; k += 16)
-                product<V / 2, 0, 0>(O, q.k(k / 64 * 4096 + k % 64), state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
-            products_commit();
-            products_wait<0>();
-            products_done(O);
-            history = row_dots<V>(O, d_o_half);
-            scaled_product<K, V>(dq, m.d_o, h_low, h_high, state_columns, turn > 0);
-        } else {
-            products_begin();
-#pragma unroll
-            for (int v = 0; v < V; v += 16)
-                product<K / 2, 0, 1>(dq, d_o.k(v / 64 * 4096 + v % 64), state_columns.mn(v * 64, V), v > 0);
-            products_commit();
-            products_wait<0>();
-            products_done(dq);
-            history = row_dots<K>(dq, q_half);
-            scale_rows(dq, h_low, h_high);
-        }
-        publish();
-        __syncthreads();
-        if (state_tiles<K, V> == 1) place_state<K, V>(m.state[0], behind);
-        products_begin();
-#pragma unroll
-        for (int s = 0; s < 64; s += 16) product<K / 2, 0, 1>(dq, d.k(s), x_columns.mn(s * 64, 64), true);
-        products_commit();
-        if (state_tiles<K, V> == 1) publish();
-        products_wait<0>();
-        products_done(dq);
-        uint32_t dq_pairs[K / 8];
-        if (!shared) pack_pairs(dq_pairs, dq);
-        if (state_tiles<K, V> == 1) __syncthreads();
-        float dv[V / 4];
-        products_begin();
-        if constexpr (!shared) {
-#pragma unroll
-            for (int v = 0; v < V; v += 16)
-                product<K / 2, 0, 1>(dx, v_tile.k(v / 64 * 4096 + v % 64), d_state_columns.mn(v * 64, V), v > 0);
-        }
-#pragma unroll
-        for (int k = 0; k < K; k += 16)
-            product<V / 2, 0, 0>(dv, x.k(k / 64 * 4096 + k % 64), d_state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
-        products_commit();
-        products_wait<0>();
-        if constexpr (!shared) products_done(dx);
-        products_done(dv);
-        const float2 leave = row_dots<V>(dv, v_half); // X_s . Z_s as (dS'^T X_s) . V_s
-        const float out_low = mask.at(63, at.row, m.u[63]), out_high = mask.at(63, at.row + 8, m.u[63]);
-        scale_rows(dv, out_low, out_high);
-        if constexpr (shared)
-            scaled_product<K, V>(dx, m.v, out_low, out_high, d_state_columns, turn > 0);
-        else
-            scale_rows(dx, out_low, out_high);
-        products_begin();
-#pragma unroll
-        for (int i = 0; i < 64; i += 16) {
-            product<K / 2, 1, 1>(dx, d.mn(i * 64, 64), q_columns.mn(i * 64, 64), true);
-            product<V / 2, 1, 1>(dv, p.mn(i * 64, 64), d_o_columns.mn(i * 64, 64), true);
-        }
-        products_commit();
-        products_wait<0>();
-        products_done(dx);
-        products_done(dv);
-        __syncthreads();
-        if (at.t == 0) {
-            parts.row[at.group][at.row] = sums.row_low, parts.row[at.group][at.row + 8] = sums.row_high;
-            parts.history[at.group][at.row] = history.x, parts.history[at.group][at.row + 8] = history.y;
-            parts.leave[at.group][at.row] = leave.x, parts.leave[at.group][at.row + 8] = leave.y;
-        }
-        parts.column[at.warp][kept_column()] = sums.column;
-        if (at.lane == 0) parts.state[thread / 32] = state_part;
-        const int64_t edges = static_cast<int64_t>(a.chunks) * (2 * a.halo + 1);
-        float *edge_v = a.edge_v ? a.edge_v + (head * edges + static_cast<int64_t>(c) * (2 * a.halo + 1)) * V : nullptr;
-        write_rows<V>(v_half, dv, edge_v, a, a.dv, b, h, c, 0);
         const bool last = turn + 1 == heads;
-        if (last) {
-            if (shared) pack_pairs(dq_pairs, dq);
-            place_rows<K>(q_half, dq_pairs);
-            if (a.dq.data)
-                copy_rows<K>(q_half, a.dq.row(b, tile_step(a, c, 0), hq), a.dq.time, a.halo, a.T - tile_step(a, c, 0));
-        }
+        const grads_block<K, V, window, shared> block(a, rate, m, b, hq, hq * heads + turn, c, turn == 0, last);
+        uint4 behind[fragments<K, V>];
+        uint32_t dq_pairs[K / 8];
+        float dv[V / 4];
+        const float state_part = block.load(behind);
+        if (shared && !last) prefetch_head<K, V>(a, b, block.h + 1, c);
+        const mask_sums sums = block.masked(near);
+        const float2 history = block.history(dq);
+        block.query_grads(dq, behind);
+        if (!shared) pack_pairs(dq_pairs, dq); // fewer registers from here on
+        if (state_tiles<K, V> == 1) __syncthreads();
+        const float2 leave = block.leaving(dx, dv);
+        block.pair_grads(dx, dv);
+        block.keep_parts(parts, sums, history, leave, state_part);
+        write_rows<V>(block.v_half(), dv, block.edges_of(a.edge_v, block.head, V), a, a.dv, b, block.h, c, 0);
+        if (shared && last) pack_pairs(dq_pairs, dq);
+        if (last) block.write_queries(dq_pairs);
         __syncthreads();
-        if (thread < 32) {
-            gate_pair pair;
-            if constexpr (window)
-                pair = window_gate_grads(m, mask, parts, near, thread);
-            else
-                pair = plain_gate_grads(m, parts, thread);
-            scalar_grads(rate, a, pair, b, hq, h, c, energy);
-            if (last && rate.energy) pulls(m, parts, energy, a.halo);
-        }
-        if (last) {
-            if (rate.energy) {
-                __syncthreads();
-                add_rows<K>(dx, x_half, parts.pull);
-            }
-            float *edge_x =
-                a.edge_x ? a.edge_x + (key * edges + static_cast<int64_t>(c) * (2 * a.halo + 1)) * K : nullptr;
-            write_rows<K>(x_half, dx, edge_x, a, a.dk, b, hq, c, a.shift);
-            if (a.shift && a.dk.data && c + 1 == a.chunks && thread < K / 8)
-                *reinterpret_cast<uint4 *>(a.dk.row(b, a.T - 1, hq) + thread * 8) = make_uint4(0, 0, 0, 0);
-        }
+        if (block.at.thread < 32) block.write_scalars(parts, near, energy);
+        if (last) block.write_keys(dx, parts);
         if (shared) __syncthreads();
     }
 }
