@@ -44,9 +44,14 @@ template <typename T> struct conv_input {
         return __builtin_bit_cast(pack<T, N>, words<N>(b, t, c));
     }
     template <int N> __device__ pieces<T, N> words(int64_t b, int64_t t, int64_t c) const {
-        if (t >= 0) return load_words<N>(x.at(b, t) + c);
-        if (halo.data && t >= 1 - W) return load_words<N>(halo.at(b, W - 1 + t) + c);
+        if (exists(t)) return load_words<N>(place(b, t) + c);
         return pieces<T, N>{};
+    }
+    __device__ bool exists(int64_t t) const {
+        return t >= 0 || (halo.data && t >= 1 - W);
+    }
+    __device__ const T *place(int64_t b, int64_t t) const {
+        return t >= 0 ? x.at(b, t) : halo.at(b, W - 1 + t);
     }
 };
 
@@ -158,6 +163,27 @@ template <typename T> __device__ walk_column<T> walk_along(T *first, int bytes) 
 }
 template <typename T> __host__ __device__ int step_bytes(int64_t stride) {
     return static_cast<int>(stride * static_cast<int64_t>(sizeof(T)));
+}
+
+// Copies a pack from global to shared memory while the thread goes on; zeros where it does not exist.
+template <typename T, int N> __device__ void copy_ahead(pieces<T, N> *to, const T *from, bool exists = true) {
+    constexpr int bytes = pieces<T, N>::bytes;
+    const auto shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    const int count = exists ? bytes : 0;
+    if constexpr (bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(shared), "l"(from), "r"(count) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                     :
+                     : "r"(shared), "l"(from), "n"(bytes), "r"(count)
+                     : "memory");
+}
+// Ends a group of copies; waits until all but the last `LEFT` groups of this thread have arrived.
+__device__ inline void end_copies() {
+    asm volatile("cp.async.commit_group;" : : : "memory");
+}
+template <int LEFT> __device__ void await_copies() {
+    asm volatile("cp.async.wait_group %0;" : : "n"(LEFT) : "memory");
 }
 
 // Whether its steps and strides are small enough.

@@ -2,8 +2,8 @@
 //
 // A lane group walks runs of one head backwards in time, 4 steps at once, beginning with the W - 1 steps after the end
 // of the run: du_t is added to the W sums that become dx_t .. dx_{t-W+1}, so no du is stored. Inputs stay in registers
-// as floats, in a ring of 8 steps; the 4 sums of a head's dot products go around the group together. With s = silu(u),
-// slope = silu'(u), and n = s rstd: du = a A - b B, where A = e slope, B = s slope, a = rstd, b = rstd^3 factor
+// as floats, in a ring of 8 steps; a thread sends what it will need two batches later to its own place in shared memory.
+// The 4 sums of a head's dot products go around the group together. With s = silu(u), slope = silu'(u), and n = s rstd: du = a A - b B, where A = e slope, B = s slope, a = rstd, b = rstd^3 factor
 // sum(e s). dw sums stay in registers over all runs of a group, then go to the workspace and are added in order.
 #ifndef FWA_KERNELS_CUDA_FEATURES_WALK_CUH
 #define FWA_KERNELS_CUDA_FEATURES_WALK_CUH
@@ -13,7 +13,8 @@
 namespace fwa {
 
 constexpr int back_threads = 128, back_blocks = 3; // of a launch; blocks that must fit a multiprocessor
-constexpr int back_columns = 4, ring = 8;          // channels of a lane; steps of its inputs in registers
+template <typename T> constexpr int back_stages = sizeof(T) == 2 ? 3 : 2; // batches in shared memory or on their way
+constexpr int back_columns = 4, ring = 8; // channels of a lane; steps of its inputs in registers
 
 template <typename T> struct walk_gradients {
     sequences<T> dx, dhalo;
@@ -40,26 +41,36 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
     walk_column<T> to_dx;
     int lanes, quarter, part;
     float w[TAPS][N], dw[TAPS][N], x[ring][N], dx[batch][N];
-    // Of the next batch: inputs of steps t - TAPS + 1 and before, gradients of t and before, rstd of t - part.
-    pieces<T, N> next_x[batch], next_dy[batch];
-    float next_scale;
+    // Of this thread and of batches to come: inputs of steps t - TAPS + 1 and before, gradients of t and before, rstd
+    // of t - part.
+    pieces<T, N> (*staged)[2 * batch][back_threads];
+    pieces<float, 1> (*staged_rstd)[back_threads];
+    int stage; // of the next batch
 
-    __device__ void fetch(int t) {
+    // Sends for the batch that begins with step t, unless it is none of the run's: they end with step `low`.
+    __device__ void fetch(int t, int low, int to) {
         const int last = static_cast<int>(in.steps) - 1;
-        if (t - (TAPS - 1) - (batch - 1) >= 0 && t <= last) {
+        auto *at_x = &staged[to][0][threadIdx.x];
+        if (t >= low) {
+            if (t - (TAPS - 1) - (batch - 1) >= 0 && t <= last) {
 #pragma unroll
-            for (int j = 0; j < batch; j++) {
-                next_x[j] = load_words<N>(from_x.step(t - (TAPS - 1) - j));
-                next_dy[j] = load_words<N>(from_dy.step(t - j));
-            }
-        } else {
+                for (int j = 0; j < batch; j++) {
+                    copy_ahead<T, N>(at_x + j * back_threads, from_x.step(t - (TAPS - 1) - j));
+                    copy_ahead<T, N>(at_x + (batch + j) * back_threads, from_dy.step(t - j));
+                }
+            } else {
 #pragma unroll
-            for (int j = 0; j < batch; j++) {
-                next_x[j] = in.template words<N>(at.b, min(t - (TAPS - 1) - j, last), at.c);
-                next_dy[j] = load_words<N>(from_dy.step(min(max(t - j, 0), last)));
+                for (int j = 0; j < batch; j++) {
+                    const int step = min(t - (TAPS - 1) - j, last);
+                    const bool exists = in.exists(step);
+                    copy_ahead<T, N>(at_x + j * back_threads, in.place(at.b, exists ? step : 0) + at.c, exists);
+                    copy_ahead<T, N>(at_x + (batch + j) * back_threads, from_dy.step(min(max(t - j, 0), last)));
+                }
             }
+            if (norm.present)
+                copy_ahead<float, 1>(&staged_rstd[to][threadIdx.x], from_rstd.step(min(max(t - part, 0), last)));
         }
-        if (norm.present) next_scale = *from_rstd.step(min(max(t - part, 0), last));
+        end_copies();
     }
 
     // dx of steps t .. t - 3; before the run it is complete only where the run is the first one.
@@ -80,21 +91,25 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
     }
 
     // Steps t .. t - 3; x[(BASE + j) % ring] = x_{t-j}. OWN: steps of the run, not those after it.
-    template <int BASE, bool OWN> __device__ void steps(int t) {
+    template <int BASE, bool OWN> __device__ void steps(int t, int low) {
+        constexpr int stages = back_stages<T>;
+        await_copies<stages - 2>();
         float e[batch][N], own_scale, scale[batch], dot[batch], A[batch][N], B[batch][N];
         int seen[batch];
         pieces<T, N> done[batch];
         const bool own = t - part >= at.begin && t - part < in.steps;
-        own_scale = !own ? 0.0f : norm.present ? next_scale : 1.0f;
+        own_scale = !own ? 0.0f : 1.0f;
+        if (own && norm.present) own_scale = __uint_as_float(staged_rstd[stage][threadIdx.x].at[0]);
 #pragma unroll
         for (int j = 0; j < batch; j++) {
-            unpack(x[(BASE + TAPS - 1 + j) & (ring - 1)], next_x[j]);
-            unpack(e[j], next_dy[j]);
+            unpack(x[(BASE + TAPS - 1 + j) & (ring - 1)], staged[stage][j][threadIdx.x]);
+            unpack(e[j], staged[stage][batch + j][threadIdx.x]);
             scale[j] = lanes_get(own_scale, j * quarter, lanes);
             seen[j] = TAPS - 1;
             if (!LEAN && in.reset) seen[j] = in.reach(at.b, min(max(t - j, 0), static_cast<int>(in.steps) - 1));
         }
-        fetch(t - batch);
+        fetch(t - (stages - 1) * batch, low, stage > 0 ? stage - 1 : stages - 1);
+        stage = stage + 1 < stages ? stage + 1 : 0;
 #pragma unroll
         for (int j = 0; j < batch; j++) {
             dot[j] = 0.0f;
@@ -152,24 +167,25 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
         for (int j = 0; j < batch; j++)
 #pragma unroll
             for (int i = 0; i < N; i++) dx[j][i] = 0.0f;
-        int t = at.end - 1;
+        constexpr int stages = back_stages<T>, before = TAPS > 1 ? batch : 0;
+        const int low = at.end - 1 - (batches - 1) * batch;
+        int t = at.end - 1 + before;
+#pragma unroll
+        for (int n = 0, to = stage; n < stages - 1; n++, to = to + 1 < stages ? to + 1 : 0)
+            fetch(t - n * batch, low, to);
         if (TAPS > 1) {
-            t += batch;
 #pragma unroll
             for (int j = 0; j < TAPS - 1; j++) {
                 const int step = min(t - j, static_cast<int>(in.steps) - 1);
                 unpack(x[(batch + j) & (ring - 1)], in.template words<N>(at.b, step, at.c));
             }
-            fetch(t);
-            steps<batch, false>(t);
+            steps<batch, false>(t, low);
             t -= batch;
-        } else {
-            fetch(t);
         }
         for (int n = 0; n < batches; n += 2) {
-            steps<0, true>(t);
+            steps<0, true>(t, low);
             if (n + 1 == batches) break;
-            steps<batch, true>(t - batch);
+            steps<batch, true>(t - batch, low);
             t -= 2 * batch;
         }
     }
@@ -181,6 +197,8 @@ template <typename T, int N, int TAPS, bool LEAN>
 __global__ void __launch_bounds__(back_threads, back_blocks)
     features_walk_backward_kernel(walk_gradients<T> out, conv_input<T> in, fwa_feature_options options, walk_norm norm,
                                   walk_shape shape, int64_t slots, int rounds) {
+    __shared__ pieces<T, N> staged[back_stages<T>][2 * batch][back_threads];
+    __shared__ pieces<float, 1> staged_rstd[back_stages<T>][back_threads];
     const int64_t group = (static_cast<int64_t>(blockIdx.x) * back_threads + threadIdx.x) / shape.lanes;
     const int lane = static_cast<int>(threadIdx.x) % shape.lanes;
     int64_t slot, h;
@@ -189,15 +207,13 @@ __global__ void __launch_bounds__(back_threads, back_blocks)
     const int64_t c = inside ? h * in.K + lane * N : 0;
     const int64_t P = in.H * in.K;
     backward_walk<T, N, TAPS, LEAN> walk = {in, out, options, norm};
-    walk.next_scale = 1.0f;
     walk.lanes = shape.lanes, walk.quarter = shape.lanes / batch, walk.part = lane / walk.quarter;
     const auto w = load_taps<N, TAPS>(in, c);
 #pragma unroll
     for (int back = 0; back < TAPS; back++)
 #pragma unroll
         for (int i = 0; i < N; i++) walk.w[back][i] = w.at[back][i] * walk_scale<LEAN>, walk.dw[back][i] = 0.0f;
-#pragma unroll
-    for (int j = 0; j < batch; j++) walk.next_x[j] = {}, walk.next_dy[j] = {};
+    walk.staged = staged, walk.staged_rstd = staged_rstd, walk.stage = 0;
     const int batches = shape.run / batch + (out.dhalo.data ? 1 : 0);
     for (int round = 0; round < rounds; round++) {
         int64_t b, run;
