@@ -2,9 +2,10 @@
 //
 // A lane group walks runs of one head backwards in time, 4 steps at once, beginning with the W - 1 steps after the end
 // of the run: du_t is added to the W sums that become dx_t .. dx_{t-W+1}, so no du is stored. Inputs stay in registers
-// as floats, in a ring of 8 steps; a thread sends what it will need two batches later to its own place in shared memory.
-// The 4 sums of a head's dot products go around the group together. With s = silu(u), slope = silu'(u), and n = s rstd: du = a A - b B, where A = e slope, B = s slope, a = rstd, b = rstd^3 factor
-// sum(e s). dw sums stay in registers over all runs of a group, then go to the workspace and are added in order.
+// as floats, in a ring of 8 steps; a thread sends what it will need two batches later to its own place in shared
+// memory. The 4 sums of a head's dot products go around the group together. With s = silu(u), slope = silu'(u), and n =
+// s rstd: du = a A - b B, where A = e slope, B = s slope, a = rstd, b = rstd^3 factor sum(e s). dw sums stay in
+// registers over all runs of a group, then go to the workspace and are added in order.
 #ifndef FWA_KERNELS_CUDA_FEATURES_WALK_CUH
 #define FWA_KERNELS_CUDA_FEATURES_WALK_CUH
 
