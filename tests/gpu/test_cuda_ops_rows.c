@@ -229,7 +229,7 @@ static void run_embedding(const fwa_backend *on, argument *arg, int side, void *
 static void embedding(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{1, 1, 1},         {70, 1, 5},       {100, 3, 64},    {1000, 3, 64},
-                                 {5000, 2000, 100}, {333, 50304, 24}, {140000, 9, 16}, {4096, 50304, 768}};
+                                 {5000, 2000, 100}, {333, 50304, 24}, {140000, 9, 16}, {4096, 50304, 64}};
     for (int i = 0; i < 8; i++) {
         const int64_t R = shapes[i][0], N = shapes[i][1], D = shapes[i][2];
         for (int l = 0; l < LAYOUTS; l++) {
