@@ -113,13 +113,13 @@ static void derive_name(fwa_config *config, const char *path) {
 }
 
 // `text` NULL: what the file `name` holds.
-static fwa_status build(fwa_config **out, const char *text, const char *name, const char *const *overrides, int count) {
+static fwa_status build(fwa_config **out, const char *text, const char *name, const fwa_setting *settings, int count) {
     fwa_config *config;
     fwa_status status = FWA_OK;
     *out = NULL;
     FWA_TRY(create(&config));
     FWA_TRY_GOTO(text ? fwa_config_tree_from_text(config, text, name) : fwa_config_tree_from_file(config, name), fail);
-    for (int i = 0; i < count; i++) FWA_TRY_GOTO(fwa_config_tree_override(config, overrides[i]), fail);
+    for (int i = 0; i < count; i++) FWA_TRY_GOTO(fwa_config_tree_override(config, &settings[i]), fail);
     FWA_TRY_GOTO(fwa_config_resolve(config), fail);
     derive_name(config, name);
     *out = config;
@@ -129,13 +129,30 @@ fail:
     return status;
 }
 
+// The same with words of the command line.
+static fwa_status build_from_words(fwa_config **out, const char *text, const char *name, const char *const *words,
+                                   int count) {
+    *out = NULL;
+    fwa_setting *settings = calloc((size_t)count + 1, sizeof *settings);
+    FWA_CHECK(settings, FWA_MEMORY, "no memory for %d overrides", count);
+    for (int i = 0; i < count; i++) settings[i].text = words[i];
+    fwa_status status = build(out, text, name, settings, count);
+    free(settings);
+    return status;
+}
+
 fwa_status fwa_config_load(fwa_config **out, const char *path, const char *const *overrides, int count) {
-    FWA_TRY(build(out, NULL, path, overrides, count));
+    FWA_TRY(build_from_words(out, NULL, path, overrides, count));
+    return FWA_OK;
+}
+
+fwa_status fwa_config_load_settings(fwa_config **out, const char *path, const fwa_setting *settings, int count) {
+    FWA_TRY(build(out, NULL, path, settings, count));
     return FWA_OK;
 }
 
 fwa_status fwa_config_parse(fwa_config **out, const char *text, const char *name, const char *const *overrides,
                             int count) {
-    FWA_TRY(build(out, text, name, overrides, count));
+    FWA_TRY(build_from_words(out, text, name, overrides, count));
     return FWA_OK;
 }

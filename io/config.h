@@ -116,10 +116,19 @@ typedef struct fwa_config {
     struct fwa_config_origin *origin; // where each value came from, and the problems found; owned
 } fwa_config;
 
+typedef struct fwa_setting {
+    const char *text; // "key.path=value"
+    const char *file; // where it stands; NULL: on the command line
+    int line;
+} fwa_setting;
+
 // Reads `path` and its bases, then overrides "key.path=value" in order ("model.mixer.rule=x" sets it in every entry).
 // Problems are collected, not returned: call fwa_config_finish once further checks are done. FWA_CONFIG / FWA_FORMAT
 // only where `path` cannot be read or is not YAML (exit code 2 either way). Caller: fwa_config_destroy.
 FWA_MUST_CHECK fwa_status fwa_config_load(fwa_config **out, const char *path, const char *const *overrides, int count);
+// The same with settings that stand in a file of their own: problems with them name that place.
+FWA_MUST_CHECK fwa_status fwa_config_load_settings(fwa_config **out, const char *path, const fwa_setting *settings,
+                                                   int count);
 // The same from text (a checkpoint's); `name` stands in messages.
 FWA_MUST_CHECK fwa_status fwa_config_parse(fwa_config **out, const char *text, const char *name,
                                            const char *const *overrides, int count);

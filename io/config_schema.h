@@ -87,7 +87,7 @@ bool fwa_config_has_problem(const fwa_config *config, const char *key);
 // read, FWA_FORMAT where it is not a mapping in YAML.
 FWA_MUST_CHECK fwa_status fwa_config_tree_from_file(fwa_config *config, const char *path);
 FWA_MUST_CHECK fwa_status fwa_config_tree_from_text(fwa_config *config, const char *text, const char *name);
-FWA_MUST_CHECK fwa_status fwa_config_tree_override(fwa_config *config, const char *text);
+FWA_MUST_CHECK fwa_status fwa_config_tree_override(fwa_config *config, const fwa_setting *setting);
 // Fills the configuration from origin->tree: defaults, values, unknown and missing keys, checks between keys.
 FWA_MUST_CHECK fwa_status fwa_config_resolve(fwa_config *config);
 

@@ -111,41 +111,47 @@ fwa_status fwa_config_tree_from_text(fwa_config *config, const char *text, const
     return FWA_OK;
 }
 
-static void forget_lines(fwa_yaml *node) {
+// All of a value stands where the setting does.
+static fwa_status move_to(fwa_yaml *node, const fwa_yaml *here) {
     for (; node; node = node->next) {
-        node->line = 0;
-        forget_lines(node->child);
+        char *file = strdup(here->file);
+        FWA_CHECK(file, FWA_MEMORY, "no memory for a node of %s", here->file);
+        free(node->file);
+        node->file = file;
+        node->line = here->line;
+        FWA_TRY(move_to(node->child, here));
     }
+    return FWA_OK;
 }
 
 // The value of an override: lists, mappings and what begins with a double quote are YAML, all else is taken as it
 // stands.
-static fwa_status override_value(const char *key, const char *value, fwa_yaml **out) {
+static fwa_status override_value(const fwa_yaml *here, const char *key, const char *value, fwa_yaml **out) {
     if (*value != '[' && *value != '{' && *value != '"')
-        return fwa_yaml_create(out, FWA_YAML_SCALAR, key, value, command_line, 0);
-    FWA_TRY(fwa_yaml_parse(out, value, command_line));
-    forget_lines(*out);
-    if (*out) (*out)->key = strdup(key);
-    FWA_CHECK(*out && (*out)->key, FWA_MEMORY, "no memory for %s", key);
+        return fwa_yaml_create(out, FWA_YAML_SCALAR, key, value, here->file, here->line);
+    FWA_TRY(fwa_yaml_parse(out, value, here->file));
+    FWA_TRY(move_to(*out, here));
+    (*out)->key = strdup(key);
+    FWA_CHECK((*out)->key, FWA_MEMORY, "no memory for %s", key);
     return FWA_OK;
 }
 
 // "a.b.c" and a value as a tree: a: {b: {c: value}}.
-static fwa_status override_tree(const char *path, const char *value, fwa_yaml **root) {
-    FWA_TRY(fwa_yaml_create(root, FWA_YAML_MAP, NULL, NULL, command_line, 0));
+static fwa_status override_tree(const fwa_yaml *here, const char *path, const char *value, fwa_yaml **root) {
+    FWA_TRY(fwa_yaml_create(root, FWA_YAML_MAP, NULL, NULL, here->file, 0));
     for (fwa_yaml *at = *root;; at = at->child) {
         char name[FWA_KEY_PATH_MAX];
         size_t length = strcspn(path, ".");
         snprintf(name, sizeof name, "%.*s", (int)length, path);
-        if (!path[length]) return override_value(name, value, &at->child);
-        FWA_TRY(fwa_yaml_create(&at->child, FWA_YAML_MAP, name, NULL, command_line, 0));
+        if (!path[length]) return override_value(here, name, value, &at->child);
+        FWA_TRY(fwa_yaml_create(&at->child, FWA_YAML_MAP, name, NULL, here->file, 0));
         path += length + 1;
     }
 }
 
-static fwa_status put(fwa_config *config, const char *path, const char *value) {
+static fwa_status put(fwa_config *config, const fwa_yaml *here, const char *path, const char *value) {
     fwa_yaml *tree = NULL;
-    fwa_status status = override_tree(path, value, &tree);
+    fwa_status status = override_tree(here, path, value, &tree);
     if (status == FWA_OK) {
         drop_duplicates(config, tree, "");
         fwa_yaml_merge(config->origin->tree, tree);
@@ -153,65 +159,67 @@ static fwa_status put(fwa_config *config, const char *path, const char *value) {
     }
     fwa_yaml_destroy(tree);
     if (status != FWA_FORMAT) return fwa_error_pass(status, __FILE__, __LINE__, __func__);
-    fwa_yaml here = {.file = command_line};
-    fwa_config_problem_at(config, &here, path, "%s", fwa_error_message());
+    fwa_config_problem_at(config, here, path, "%s", fwa_error_message());
     fwa_error_clear();
     return FWA_OK;
 }
 
 // One setting in every entry of model.mixer, or in `main` where there is none.
-static fwa_status put_every(fwa_config *config, const fwa_yaml *entries, const char *setting, const char *value) {
+static fwa_status put_every(fwa_config *config, const fwa_yaml *here, const fwa_yaml *entries, const char *setting,
+                            const char *value) {
     char path[3 * FWA_KEY_PATH_MAX];
     const fwa_yaml *next = entries ? entries->child : NULL;
     snprintf(path, sizeof path, "model.mixer.main.%s", setting);
-    if (!next) return put(config, path, value);
+    if (!next) return put(config, here, path, value);
     while (next) {
         const fwa_yaml *entry = next;
         next = entry->next; // put may replace the entry
         snprintf(path, sizeof path, "model.mixer.%.159s.%s", entry->key, setting);
-        FWA_TRY(put(config, path, value));
+        FWA_TRY(put(config, here, path, value));
     }
     return FWA_OK;
 }
 
 // `rest` is what follows "model.mixer.": a setting for every entry, entry.setting, or an entry with its settings.
-static fwa_status put_mixer(fwa_config *config, const char *path, const char *rest, const char *value) {
-    fwa_yaml here = {.file = command_line};
+static fwa_status put_mixer(fwa_config *config, const fwa_yaml *here, const char *path, const char *rest,
+                            const char *value) {
     char text[FWA_KEY_PATH_MAX];
     const fwa_yaml *entries = fwa_yaml_find(config->origin->tree, "model.mixer");
     size_t length = strcspn(rest, ".");
     bool dotted = rest[length] == '.';
-    if (!dotted && fwa_key_find(fwa_mixer_keys, rest)) return put_every(config, entries, rest, value);
-    if (!dotted && *value == '{') return put(config, path, value);
+    if (!dotted && fwa_key_find(fwa_mixer_keys, rest)) return put_every(config, here, entries, rest, value);
+    if (!dotted && *value == '{') return put(config, here, path, value);
     if (!dotted) {
         fwa_key_nearest(path, text);
-        fwa_config_problem_at(config, &here, path, "unknown key; the nearest is %s", text);
+        fwa_config_problem_at(config, here, path, "unknown key; the nearest is %s", text);
         return FWA_OK;
     }
     snprintf(text, sizeof text, "%.*s", (int)length, rest);
     bool none = !entries || !entries->child;
-    if (none ? !strcmp(text, "main") : fwa_yaml_child(entries, text) != NULL) return put(config, path, value);
-    fwa_config_problem_at(config, &here, path, "model.mixer has no entry %s; model.mixer.%s=... sets it in every entry",
+    if (none ? !strcmp(text, "main") : fwa_yaml_child(entries, text) != NULL) return put(config, here, path, value);
+    fwa_config_problem_at(config, here, path, "model.mixer has no entry %s; model.mixer.%s=... sets it in every entry",
                           text, rest + length + 1);
     return FWA_OK;
 }
 
-fwa_status fwa_config_tree_override(fwa_config *config, const char *text) {
+fwa_status fwa_config_tree_override(fwa_config *config, const fwa_setting *setting) {
     static const char mixer[] = "model.mixer.";
-    fwa_yaml here = {.file = command_line};
+    const char *text = setting->text;
+    const fwa_yaml place = {.file = setting->file ? (char *)setting->file : command_line, .line = setting->line};
+    const fwa_yaml *here = &place;
     char path[FWA_KEY_PATH_MAX];
     size_t length = strcspn(text, "=");
     snprintf(path, sizeof path, "%.*s", (int)length, text);
     if (!length || !text[length] || length >= sizeof path) {
-        fwa_config_problem_at(config, &here, path, "got \"%s\", expected key.path=value", text);
+        fwa_config_problem_at(config, here, path, "got \"%s\", expected key.path=value", text);
         return FWA_OK;
     }
     const char *value = text + length + 1;
     const fwa_yaml *old = fwa_yaml_find(config->origin->tree, path);
     if (old && old->kind == FWA_YAML_MAP && *value != '{') {
-        fwa_config_problem_at(config, &here, path, "holds further keys; set one of them");
+        fwa_config_problem_at(config, here, path, "holds further keys; set one of them");
         return FWA_OK;
     }
-    if (!strncmp(path, mixer, strlen(mixer))) return put_mixer(config, path, path + strlen(mixer), value);
-    return put(config, path, value);
+    if (!strncmp(path, mixer, strlen(mixer))) return put_mixer(config, here, path, path + strlen(mixer), value);
+    return put(config, here, path, value);
 }

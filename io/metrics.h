@@ -2,6 +2,8 @@
 #ifndef FWA_IO_METRICS_H
 #define FWA_IO_METRICS_H
 
+#include <stdbool.h>
+
 #include "core/status.h"
 #include "core/types.h"
 
@@ -24,6 +26,9 @@ typedef struct fwa_metrics_row {
 FWA_MUST_CHECK fwa_status fwa_metrics_open(fwa_metrics **out, const char *path, int64_t keep_step);
 FWA_MUST_CHECK fwa_status fwa_metrics_write(fwa_metrics *metrics, const fwa_metrics_row *row);
 void fwa_metrics_close(fwa_metrics *metrics);
+// The last complete row of a run's metrics.jsonl, with the val_loss of the last row that has one; NaN and 0 for what is
+// not there. *found is false where there is no file or no row.
+FWA_MUST_CHECK fwa_status fwa_metrics_last(const char *path, fwa_metrics_row *row, bool *found);
 
 #ifdef __cplusplus
 }

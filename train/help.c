@@ -32,6 +32,28 @@ static const fwa_command commands[] = {
      "width. Without --widths: up to half beyond the trained range. Backend and threads are those of this machine\n"
      "unless they are given.\n",
      fwa_cmd_eval},
+    {"sweep",
+     "SWEEP.yaml [key.path=value ...] [--base CONFIG.yaml] [--list | --table | --point N | --words N]\n"
+     "                 [--launch COMMAND] [--csv FILE]",
+     "train the points of a sweep file one after another",
+     "Every point is a run folder run.dir/SWEEP/POINT; docs/sweeps.md has the file's format. Finished points are\n"
+     "skipped, interrupted ones continue, a point that fails does not keep the others from training. At the end a\n"
+     "table with mean and standard deviation over seeds, and every point in run.dir/SWEEP/results.csv. Words\n"
+     "key.path=value hold for all points.\n"
+     "\n"
+     "  --list         number, state and name of every point; trains nothing\n"
+     "  --table        the table and the CSV of what there is; trains nothing\n"
+     "  --point N      trains point N of the list only\n"
+     "  --words N      prints the words that train point N, one a line, for scripts\n"
+     "  --base C       another base than the file's\n"
+     "  --launch 'C'   starts every point with this command in front, such as 'mpirun -np 4'\n"
+     "  --csv FILE     where the CSV goes\n"
+     "\n"
+     "SIGTERM, SIGINT, SIGUSR1 or SIGUSR2: the point under way saves, and the sweep leaves with exit code 75; the "
+     "same\n"
+     "command continues it. Exit codes: 0 all points finished or stopped by train.stop_after, 1 points failed, 2 the\n"
+     "sweep or a point's configuration is wrong, 75 stopped by a signal; with --point that of the point.\n",
+     fwa_cmd_sweep},
     {"bench",
      "step CONFIG.yaml [key.path=value ...] [--steps N] [--eager] [--no-overlap] [--profile]\n"
      "                 | op [all|rules|operators|NAME ...] [--backend auto|cpu|cuda] [--dtype f64|f32|bf16] [--B N] "

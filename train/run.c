@@ -27,8 +27,7 @@ static void join(char *out, size_t size, const char *folder, const char *name) {
     snprintf(out, size, "%s/%s", folder, name);
 }
 
-// Steps written in FINISHED; -1 if there is none.
-static int64_t finished_steps(const char *path) {
+int64_t fwa_run_finished_steps(const char *path) {
     char file[1100], *text = NULL;
     join(file, sizeof file, path, "FINISHED");
     if (!fwa_path_exists(file) || fwa_read_text(file, &text) != FWA_OK) return -1;
@@ -62,7 +61,7 @@ static fwa_status decide_none(const fwa_run *run) {
     char folder[1100];
     char *newest = NULL;
     join(folder, sizeof folder, run->path, "checkpoints");
-    bool used = finished_steps(run->path) >= 0;
+    bool used = fwa_run_finished_steps(run->path) >= 0;
     if (fwa_path_exists(folder)) FWA_TRY(fwa_checkpoint_newest(run->path, &newest));
     used = used || newest;
     free(newest);
@@ -81,7 +80,7 @@ static fwa_status lock_folder(fwa_run *run) {
 
 static fwa_status decide_auto(fwa_run *run, decision *out) {
     char *newest = NULL;
-    int64_t steps = finished_steps(run->path);
+    int64_t steps = fwa_run_finished_steps(run->path);
     if (steps >= run->config->train.steps) {
         out->finished = 1;
         return FWA_OK;

@@ -39,6 +39,8 @@ FWA_MUST_CHECK fwa_status fwa_run_save(fwa_run *run, fwa_trainer *trainer);
 // Writes FINISHED.
 FWA_MUST_CHECK fwa_status fwa_run_finish(fwa_run *run, const fwa_trainer *trainer);
 void fwa_run_destroy(fwa_run *run);
+// Not collective. The steps that the run folder `path` says are finished; -1: it says nothing.
+int64_t fwa_run_finished_steps(const char *path);
 
 // Not collective. A run folder's newest sound checkpoint, or the checkpoint itself, into path; FWA_CONFIG if neither.
 FWA_MUST_CHECK fwa_status fwa_run_find_checkpoint(const char *run_or_checkpoint, char path[2048]);

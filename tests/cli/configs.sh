@@ -18,6 +18,10 @@ for folder in lm lm/medium addition; do
         planned "$file"
     done
 done
+for file in "$configs"/sweeps/*.yaml; do
+    run "$FWA" sweep "$file" --list
+    expect 0
+done
 check_not "planning made a run folder" test -e runs
 
 run "$FWA" info
