@@ -51,6 +51,9 @@ struct fwa_backend {
     fwa_status (*fill)(fwa_backend *, fwa_stream *, void *to, int byte, size_t bytes);
     // The same for `bytes` bytes of each of `rows` rows that stand `stride` bytes apart.
     fwa_status (*fill_rows)(fwa_backend *, fwa_stream *, void *to, int byte, size_t bytes, size_t stride, size_t rows);
+    // On the device, `bytes` bytes of each of `rows` rows; strides are bytes between rows.
+    fwa_status (*copy_rows)(fwa_backend *, fwa_stream *, void *to, size_t to_stride, const void *from,
+                            size_t from_stride, size_t bytes, size_t rows);
     fwa_status (*stream_create)(fwa_backend *, fwa_stream **out);
     void (*stream_destroy)(fwa_backend *, fwa_stream *);
     fwa_status (*stream_synchronize)(fwa_backend *, fwa_stream *);

@@ -54,6 +54,14 @@ static fwa_status cpu_fill_rows(fwa_backend *backend, fwa_stream *stream, void *
     return FWA_OK;
 }
 
+static fwa_status cpu_copy_rows(fwa_backend *backend, fwa_stream *stream, void *to, size_t to_stride, const void *from,
+                                size_t from_stride, size_t bytes, size_t rows) {
+    (void)backend, (void)stream;
+    for (size_t r = 0; r < rows && bytes > 0; r++)
+        memcpy((char *)to + r * to_stride, (const char *)from + r * from_stride, bytes);
+    return FWA_OK;
+}
+
 static fwa_status cpu_stream_create(fwa_backend *backend, fwa_stream **out) {
     (void)backend;
     *out = calloc(1, sizeof **out);
@@ -183,6 +191,7 @@ static const fwa_backend cpu_template = {
     .copy = cpu_copy,
     .fill = cpu_fill,
     .fill_rows = cpu_fill_rows,
+    .copy_rows = cpu_copy_rows,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
     .stream_synchronize = cpu_stream_synchronize,

@@ -188,6 +188,12 @@ fwa_status fwa_mixer_check(const fwa_rule *rule, const fwa_backend *backend, con
         {"reset", call->reset, FWA_U8, false, {s->B, s->T}},
     };
     EXPECT_ALL(rule, inputs);
+    const wanted starts[] = {
+        {"tail_reset", call->tail_reset, FWA_U8, false, {s->B, fwa_tail_rows(call->in.tail_x)}},
+    };
+    EXPECT_ALL(rule, starts);
+    FWA_CHECK(call->reset.data || !call->tail_reset.data, FWA_USAGE,
+              "%s: tail_reset without reset, expected both, or reset alone", rule->name);
     FWA_CHECK(beta || !call->beta.data, FWA_USAGE, "%s takes no beta", rule->name);
     FWA_CHECK((rule->inputs & FWA_INPUT_LAMBDA) || !call->lambda.data, FWA_USAGE, "%s takes no lambda", rule->name);
     FWA_CHECK(log_decay || !call->log_decay.data, FWA_USAGE, "%s takes no log_decay", rule->name);

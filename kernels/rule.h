@@ -145,6 +145,7 @@ typedef struct fwa_mixer_call {
     fwa_tensor q, k, v, beta, lambda, log_decay; // scalars absent where the rule does not take them
     fwa_tensor reset;                            // u8 [B,T], 1 at a document's first token; absent: none
     fwa_mixer_state in;
+    fwa_tensor tail_reset;     // the same of the steps of the incoming tail [B,n]; absent: no document starts there
     fwa_tensor o;              // overwritten; under `save` it stays for the backward pass, as `saved` does
     fwa_mixer_state out;       // tensors that are present are overwritten; absent ones are not computed
     fwa_tensor saved, scratch; // u8

@@ -14,10 +14,12 @@ extern "C" {
 typedef struct fwa_layer_context {
     fwa_backend *backend;
     const fwa_params *params;
-    fwa_comm *sp;     // ranks that hold the other pieces of these sequences; NULL: whole sequences are here
+    fwa_comm *sp;     // ranks that hold the other pieces of these sequences, over the backend's memory, in order; NULL:
+                      // whole sequences are here
     int64_t B, T;     // sequences and tokens of a sequence here
     int64_t position; // of the first token here in its sequence
     fwa_tensor reset; // u8 [B,T], 1 at a document's first token: nothing is carried into it; absent: one document
+    fwa_tensor reset_before; // u8 [B,.]: the same of the tokens in front of a piece, as far back as layers look
 } fwa_layer_context;
 
 // Parts of a step (core/range.h) that a listener may want to know apart: a block, numbered, and the rule in it.

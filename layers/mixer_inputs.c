@@ -1,6 +1,7 @@
 // From the packed projection to the inputs of the rule, and back.
 #include "layers/linear.h"
 #include "layers/mixer_passes.h"
+#include "layers/mixer_ring.h"
 
 // Value or gradient of a parameter, absent for index -1.
 static fwa_tensor optional_value(const fwa_layer_context *ctx, int index) {
@@ -18,24 +19,32 @@ static fwa_feature_options feature_options(const fwa_mixer_layer *layer, fwa_nor
                                  .eps = FWA_NORM_EPS};
 }
 
+// The part's columns of the rows in front of a piece, or of their gradient.
+static fwa_tensor part_halo(const fwa_mixer_part *part, fwa_tensor conv) {
+    return fwa_tensor_present(conv) ? fwa_tensor_slice(conv, 2, part->at, part->columns) : conv;
+}
+
 // y [B,T,H,K] = features of the part; q, k, v.
 static fwa_status feature_forward(const fwa_layer_context *ctx, const fwa_mixer_part *part,
-                                  const fwa_feature_options *options, fwa_tensor y, fwa_tensor rstd, fwa_tensor proj) {
-    fwa_tensor none = fwa_tensor_absent();
+                                  const fwa_feature_options *options, fwa_tensor y, fwa_tensor rstd,
+                                  const fwa_mixer_acts *acts) {
+    fwa_tensor proj = acts->proj, halo = part_halo(part, acts->cut.conv);
     fwa_tensor x = fwa_tensor_as_3d(fwa_mixer_part_of(proj, part), ctx->B, ctx->T, part->columns);
-    return ctx->backend->ops->features_forward(ctx->backend->stream, y, rstd, x, optional_value(ctx, part->conv), none,
+    return ctx->backend->ops->features_forward(ctx->backend->stream, y, rstd, x, optional_value(ctx, part->conv), halo,
                                                ctx->reset, options);
 }
 
 // The part's columns of dproj = gradient given dy; adds to the convolution's.
-static fwa_status feature_backward(const fwa_layer_context *ctx, const fwa_mixer_part *part,
-                                   const fwa_feature_options *options, fwa_tensor dproj, fwa_tensor dy, fwa_tensor rstd,
-                                   fwa_tensor proj) {
-    fwa_tensor none = fwa_tensor_absent();
-    fwa_tensor x = fwa_tensor_as_3d(fwa_mixer_part_of(proj, part), ctx->B, ctx->T, part->columns);
-    fwa_tensor dx = fwa_tensor_as_3d(fwa_mixer_part_of(dproj, part), ctx->B, ctx->T, part->columns);
-    return ctx->backend->ops->features_backward(ctx->backend->stream, dx, optional_grad(ctx, part->conv), none, dy,
-                                                rstd, x, optional_value(ctx, part->conv), none, ctx->reset, options);
+static fwa_status feature_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
+                                   const fwa_mixer_part *part, const fwa_feature_options *options,
+                                   const fwa_mixer_scratch *d, fwa_tensor dy, fwa_tensor rstd,
+                                   const fwa_mixer_acts *acts) {
+    fwa_tensor halo = part_halo(part, acts->cut.conv), dhalo = fwa_tensor_absent();
+    if (fwa_tensor_present(halo)) dhalo = part_halo(part, fwa_mixer_ring_dconv(layer, ctx, d));
+    fwa_tensor x = fwa_tensor_as_3d(fwa_mixer_part_of(acts->proj, part), ctx->B, ctx->T, part->columns);
+    fwa_tensor dx = fwa_tensor_as_3d(fwa_mixer_part_of(d->dproj, part), ctx->B, ctx->T, part->columns);
+    return ctx->backend->ops->features_backward(ctx->backend->stream, dx, optional_grad(ctx, part->conv), dhalo, dy,
+                                                rstd, x, optional_value(ctx, part->conv), halo, ctx->reset, options);
 }
 
 // Rows [R,width] of the scalars of heads, or of their gradients.
@@ -106,7 +115,7 @@ static fwa_status value_forward(const fwa_mixer_layer *layer, const fwa_layer_co
                                 const fwa_mixer_acts *acts) {
     const fwa_feature_options options = feature_options(layer, layer->spec->v_norm, FWA_PHI_IDENTITY);
     fwa_tensor features = layer->skip >= 0 ? acts->x : acts->v;
-    FWA_TRY(feature_forward(ctx, &layer->v, &options, features, acts->v_rstd, acts->proj));
+    FWA_TRY(feature_forward(ctx, &layer->v, &options, features, acts->v_rstd, acts));
     if (layer->skip < 0) return FWA_OK;
     return ctx->backend->ops->value_scale_forward(ctx->backend->stream, value_rows(layer, ctx, acts->v),
                                                   value_rows(layer, ctx, acts->x), scalar_rows(ctx, acts->delta));
@@ -120,8 +129,7 @@ static fwa_status value_backward(const fwa_mixer_layer *layer, const fwa_layer_c
         FWA_TRY(ctx->backend->ops->value_scale_backward(
             ctx->backend->stream, value_rows(layer, ctx, d->dx), scalar_rows(ctx, d->ddelta),
             value_rows(layer, ctx, d->dv), value_rows(layer, ctx, acts->x), scalar_rows(ctx, acts->delta)));
-    return feature_backward(ctx, &layer->v, &options, d->dproj, layer->skip >= 0 ? d->dx : d->dv, acts->v_rstd,
-                            acts->proj);
+    return feature_backward(layer, ctx, &layer->v, &options, d, layer->skip >= 0 ? d->dx : d->dv, acts->v_rstd, acts);
 }
 
 // Whether features are the projection itself.
@@ -137,34 +145,35 @@ static fwa_tensor part_heads(const fwa_mixer_part *part, fwa_tensor proj, fwa_te
 // y = features of the part, rotated where the rule wants it; q, k. Plain features are rotated on their way out of the
 // projection.
 static fwa_status rotated_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
-                                  const fwa_mixer_part *part, fwa_tensor y, fwa_tensor rstd, fwa_tensor proj) {
+                                  const fwa_mixer_part *part, fwa_tensor y, fwa_tensor rstd,
+                                  const fwa_mixer_acts *acts) {
     const fwa_feature_options options = feature_options(layer, layer->spec->qk_norm, layer->spec->phi);
     const bool rotary = layer->spec->rule->switches & FWA_SWITCH_ROTARY;
     fwa_tensor x = y;
     if (rotary && plain(&options))
-        x = part_heads(part, proj, y);
+        x = part_heads(part, acts->proj, y);
     else
-        FWA_TRY(feature_forward(ctx, part, &options, y, rstd, proj));
+        FWA_TRY(feature_forward(ctx, part, &options, y, rstd, acts));
     if (!rotary) return FWA_OK;
     return ctx->backend->ops->rotary(ctx->backend->stream, y, x, ctx->position, FWA_ROTARY_BASE, false);
 }
 
 // The part's columns of dproj given dy, which is turned back in place unless the features are plain.
 static fwa_status rotated_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
-                                   const fwa_mixer_part *part, fwa_tensor dproj, fwa_tensor dy, fwa_tensor rstd,
-                                   fwa_tensor proj) {
+                                   const fwa_mixer_part *part, const fwa_mixer_scratch *d, fwa_tensor dy,
+                                   fwa_tensor rstd, const fwa_mixer_acts *acts) {
     const fwa_feature_options options = feature_options(layer, layer->spec->qk_norm, layer->spec->phi);
     const bool rotary = layer->spec->rule->switches & FWA_SWITCH_ROTARY, direct = rotary && plain(&options);
-    fwa_tensor dx = direct ? part_heads(part, dproj, dy) : dy;
+    fwa_tensor dx = direct ? part_heads(part, d->dproj, dy) : dy;
     if (rotary) FWA_TRY(ctx->backend->ops->rotary(ctx->backend->stream, dx, dy, ctx->position, FWA_ROTARY_BASE, true));
-    return direct ? FWA_OK : feature_backward(ctx, part, &options, dproj, dy, rstd, proj);
+    return direct ? FWA_OK : feature_backward(layer, ctx, part, &options, d, dy, rstd, acts);
 }
 
 fwa_status fwa_mixer_inputs_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
                                     const fwa_mixer_acts *acts) {
     const fwa_mixer_spec *spec = layer->spec;
-    FWA_TRY(rotated_forward(layer, ctx, &layer->q, acts->q, acts->q_rstd, acts->proj));
-    FWA_TRY(rotated_forward(layer, ctx, &layer->k, acts->k, acts->k_rstd, acts->proj));
+    FWA_TRY(rotated_forward(layer, ctx, &layer->q, acts->q, acts->q_rstd, acts));
+    FWA_TRY(rotated_forward(layer, ctx, &layer->k, acts->k, acts->k_rstd, acts));
     FWA_TRY(scalar_forward(ctx, &layer->beta, spec->beta_range, acts->beta, acts->proj, acts->wide));
     FWA_TRY(scalar_forward(ctx, &layer->lambda, FWA_LAMBDA_SCALE, acts->lambda, acts->proj, fwa_tensor_absent()));
     FWA_TRY(decay_forward(layer, ctx, acts));
@@ -174,8 +183,8 @@ fwa_status fwa_mixer_inputs_forward(const fwa_mixer_layer *layer, const fwa_laye
 fwa_status fwa_mixer_inputs_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
                                      const fwa_mixer_acts *acts, const fwa_mixer_scratch *d) {
     const fwa_mixer_spec *spec = layer->spec;
-    FWA_TRY(rotated_backward(layer, ctx, &layer->q, d->dproj, d->dq, acts->q_rstd, acts->proj));
-    FWA_TRY(rotated_backward(layer, ctx, &layer->k, d->dproj, d->dk, acts->k_rstd, acts->proj));
+    FWA_TRY(rotated_backward(layer, ctx, &layer->q, d, d->dq, acts->q_rstd, acts));
+    FWA_TRY(rotated_backward(layer, ctx, &layer->k, d, d->dk, acts->k_rstd, acts));
     FWA_TRY(value_backward(layer, ctx, acts, d));
     FWA_TRY(
         scalar_backward(ctx, &layer->beta, spec->beta_range, d->dproj, d->dbeta, acts->beta, acts->proj, acts->wide));

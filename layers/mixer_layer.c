@@ -5,6 +5,7 @@
 
 #include "layers/linear.h"
 #include "layers/mixer_passes.h"
+#include "layers/mixer_ring.h"
 
 fwa_mixer_call fwa_mixer_layer_call(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, bool train,
                                     const fwa_mixer_acts *acts, fwa_tensor scratch) {
@@ -33,9 +34,17 @@ static fwa_tensor packed(const fwa_mixer_layer *layer, const fwa_layer_context *
     return fwa_params_packed(ctx->params, layer->q.weight, layer->parts, which);
 }
 
+static fwa_status rule_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, bool train,
+                               const fwa_mixer_acts *acts, fwa_tensor scratch) {
+    if (fwa_sequence_cut(ctx)) return fwa_mixer_ring_forward(layer, ctx, train, acts, scratch);
+    const fwa_mixer_call call = fwa_mixer_layer_call(layer, ctx, train, acts, scratch);
+    return layer->kernels->forward(ctx->backend, ctx->backend->stream, &call);
+}
+
 // d_{q,k,v,beta,lambda,log_decay} given d_o.
 static fwa_status rule_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, const fwa_mixer_acts *acts,
                                 const fwa_mixer_scratch *d) {
+    if (fwa_sequence_cut(ctx)) return fwa_mixer_ring_backward(layer, ctx, acts, d);
     const fwa_mixer_call call = fwa_mixer_layer_call(layer, ctx, true, acts, d->bytes);
     fwa_mixer_grads grads;
     memset(&grads, 0, sizeof grads);
@@ -62,11 +71,11 @@ fwa_status fwa_mixer_layer_forward(const fwa_mixer_layer *layer, const fwa_layer
                                    const fwa_mixer_acts *acts, fwa_tensor scratch, fwa_tensor out, fwa_tensor n,
                                    fwa_tensor x) {
     const fwa_backend *backend = ctx->backend;
-    const fwa_mixer_call call = fwa_mixer_layer_call(layer, ctx, train, acts, scratch);
     FWA_TRY_RANGE(backend, "projections forward",
                   fwa_linear_forward(ctx, acts->proj, n, packed(layer, ctx, FWA_PARAM_VALUE)));
+    if (fwa_sequence_cut(ctx)) FWA_TRY(fwa_mixer_ring_conv(layer, ctx, acts, scratch));
     FWA_TRY_RANGE(backend, "features forward", fwa_mixer_inputs_forward(layer, ctx, acts));
-    FWA_TRY_RANGE(backend, FWA_RANGE_RULE_FORWARD, layer->kernels->forward(backend, backend->stream, &call));
+    FWA_TRY_RANGE(backend, FWA_RANGE_RULE_FORWARD, rule_forward(layer, ctx, train, acts, scratch));
     FWA_TRY_RANGE(backend, "output forward", fwa_mixer_output_forward(layer, ctx, acts, out, x));
     return FWA_OK;
 }
@@ -78,6 +87,7 @@ fwa_status fwa_mixer_layer_backward(const fwa_mixer_layer *layer, const fwa_laye
     FWA_TRY_RANGE(backend, "output backward", fwa_mixer_output_backward(layer, ctx, acts, scratch, dout));
     FWA_TRY_RANGE(backend, FWA_RANGE_RULE_BACKWARD, rule_backward(layer, ctx, acts, scratch));
     FWA_TRY_RANGE(backend, "features backward", fwa_mixer_inputs_backward(layer, ctx, acts, scratch));
+    if (fwa_sequence_cut(ctx)) FWA_TRY(fwa_mixer_ring_conv_backward(layer, ctx, scratch));
     FWA_TRY(clear_padding(layer, ctx, scratch->dproj));
     FWA_TRY_RANGE(backend, "projections backward",
                   fwa_linear_backward(ctx, dn, packed(layer, ctx, FWA_PARAM_GRAD), scratch->dproj, n,

@@ -40,11 +40,19 @@ typedef struct fwa_mixer_layer {
     int out;                                           // [D,H*V]
 } fwa_mixer_layer;
 
+// What came from the pieces before where sequences are cut (layers/mixer_ring.h); absent where nothing did.
+typedef struct fwa_mixer_cut {
+    fwa_tensor conv;         // [B,W-1,columns of q, k, v] rows of the projection
+    fwa_tensor keys, values; // [B,.,Hq,K], [B,.,H,V] mst: the last rows, under next_latent one more key than pairs
+    fwa_tensor states;       // [groups,.] mst: S and z
+} fwa_mixer_cut;
+
 // Activations of one layer for one shape; what a backward pass needs stays.
 typedef struct fwa_mixer_acts {
     fwa_tensor proj; // [R,P], its padding zeros; so is its gradient
     fwa_tensor q, k, v, q_rstd, k_rstd, v_rstd, beta, lambda, delta, log_decay, o, o_rstd, y, saved;
-    fwa_tensor x;    // [B,T,H,V] of a state-space block
+    fwa_tensor x; // [B,T,H,V] of a state-space block
+    fwa_mixer_cut cut;
     fwa_tensor wide; // [R,H*V] beta of low rank before bias and sigmoid; the backward pass puts its gradient there
 } fwa_mixer_acts;
 

@@ -4,7 +4,7 @@
 
 #include "core/shape.h"
 #include "kernels/registry.h"
-#include "layers/mixer_layer.h"
+#include "layers/mixer_ring.h"
 
 static bool state_space(const fwa_mixer_spec *spec) {
     return spec->rule->switches & FWA_SWITCH_STATE_SPACE;
@@ -211,6 +211,7 @@ fwa_status fwa_mixer_layer_plan_acts(const fwa_mixer_layer *layer, const fwa_lay
         FWA_TRY(fwa_arena_plan(arena, &acts->o_rstd, mst, n.norm_dims, n.rows));
         FWA_TRY(fwa_arena_plan(arena, &acts->y, act, 2, n.flat));
     }
+    if (fwa_sequence_cut(ctx)) return fwa_mixer_ring_plan(layer, ctx, train, arena, acts, scratch_bytes);
     size_t saved = 0, scratch = 0;
     fwa_mixer_call call = fwa_mixer_layer_call(layer, ctx, train, acts, fwa_tensor_absent());
     FWA_TRY(layer->kernels->sizes(ctx->backend, &call, &saved, &scratch));

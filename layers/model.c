@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layers/mixer_ring.h"
 #include "layers/norm.h"
 
 static fwa_status check_spec(const fwa_model_spec *spec) {
@@ -75,14 +76,34 @@ static fwa_status plan_stream(fwa_activations *acts, int64_t D) {
     return FWA_OK;
 }
 
+// Steps in front of a piece whose document starts some layer asks for.
+static int64_t reach(const fwa_activations *acts, const fwa_model *model) {
+    int64_t most = 0;
+    for (int l = 0; l < acts->L && fwa_sequence_cut(&acts->ctx); l++)
+        most = fwa_max(most, fwa_mixer_ring_reach(&model->blocks[l].mixer, &acts->ctx));
+    return most;
+}
+
+// Where documents start, here and in front.
+static fwa_status plan_documents(fwa_activations *acts, const fwa_model *model, size_t *scratch_bytes) {
+    const int64_t here[] = {acts->ctx.B, acts->ctx.T};
+    acts->reach = reach(acts, model);
+    FWA_TRY(fwa_arena_plan(acts->kept, &acts->ctx.reset, FWA_U8, 2, here));
+    if (acts->reach == 0) return FWA_OK;
+    const int64_t before[] = {acts->ctx.B, fwa_halo_rows(&acts->ctx, acts->reach)};
+    const size_t bytes = fwa_halo_scratch(&acts->ctx, acts->reach, 1);
+    if (bytes > *scratch_bytes) *scratch_bytes = bytes;
+    return before[1] > 0 ? fwa_arena_plan(acts->kept, &acts->ctx.reset_before, FWA_U8, 2, before) : FWA_OK;
+}
+
 static fwa_status plan_activations(fwa_activations *acts, const fwa_model *model) {
     const fwa_layer_context *ctx = &acts->ctx;
     int64_t R = ctx->B * ctx->T, D = model->spec.D;
-    const int64_t rows[] = {R}, stream[] = {R, D}, sequences[] = {ctx->B, ctx->T};
+    const int64_t rows[] = {R}, stream[] = {R, D};
     size_t scratch_bytes = 0;
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->tokens, FWA_I32, 1, rows));
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->targets, FWA_I32, 1, rows));
-    if (model->spec.reset_documents) FWA_TRY(fwa_arena_plan(acts->kept, &acts->ctx.reset, FWA_U8, 2, sequences));
+    if (model->spec.reset_documents) FWA_TRY(plan_documents(acts, model, &scratch_bytes));
     FWA_TRY(plan_stream(acts, D));
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->n, ctx->backend->compute, 2, stream));
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->rstd, ctx->backend->master, 1, rows));
@@ -107,8 +128,6 @@ static fwa_status plan_activations(fwa_activations *acts, const fwa_model *model
 fwa_status fwa_activations_create(fwa_activations **out, const fwa_model *model, fwa_backend *backend, int64_t B,
                                   int64_t T, bool train, fwa_comm *sp) {
     fwa_status status = FWA_OK;
-    FWA_CHECK(!sp || sp->size == 1, FWA_UNSUPPORTED,
-              "activations: got sequences shared by %d ranks, expected whole ones", sp->size);
     fwa_activations *acts = calloc(1, sizeof *acts);
     FWA_CHECK(acts, FWA_MEMORY, "activations: out of memory");
     size_t L = (size_t)model->spec.L;
@@ -155,13 +174,23 @@ fwa_status fwa_model_load(fwa_activations *acts, const int32_t *tokens, const in
     return backend->upload(backend, backend->stream, acts->targets.data, targets, bytes);
 }
 
+static fwa_status find_documents(const fwa_model *model, const fwa_activations *acts) {
+    const fwa_layer_context *ctx = &acts->ctx;
+    const int64_t B = ctx->B, T = ctx->T;
+    fwa_tensor before = ctx->reset_before;
+    if (fwa_tensor_present(before)) before = fwa_tensor_as_3d(before, B, before.shape[1], 1);
+    FWA_TRY(ctx->backend->ops->document_starts(ctx->backend->stream, fwa_tensor_1d(ctx->reset.data, FWA_U8, B * T),
+                                               acts->tokens, model->spec.document));
+    if (acts->reach == 0) return FWA_OK;
+    return fwa_halo_forward(ctx, before, fwa_tensor_as_3d(ctx->reset, B, T, 1), acts->reach,
+                            acts->block_scratch[0].mixer.bytes);
+}
+
 static fwa_status forward(const fwa_model *model, const fwa_activations *acts) {
     const fwa_layer_context *ctx = &acts->ctx;
     const fwa_backend *backend = ctx->backend;
     fwa_range_begin(backend, "embedding forward");
-    if (model->spec.reset_documents)
-        FWA_TRY(backend->ops->document_starts(backend->stream, fwa_tensor_1d(ctx->reset.data, FWA_U8, ctx->B * ctx->T),
-                                              acts->tokens, model->spec.document));
+    if (model->spec.reset_documents) FWA_TRY(find_documents(model, acts));
     FWA_TRY(
         backend->ops->embedding_forward(backend->stream, acts->x[0], fwa_value(ctx, model->embedding), acts->tokens));
     fwa_range_end(backend);

@@ -39,11 +39,13 @@ typedef struct fwa_activations {
     fwa_tensor n, rstd;               // final norm
     fwa_tensor dx;                    // gradient of the residual stream
     fwa_head_acts head;
+    int64_t reach; // steps in front of a piece of which document starts are fetched
     int L;
 } fwa_activations;
 
-// Plans activations of `model` for B sequences of T tokens. `sp`: ranks that share the sequences, or NULL;
-// FWA_UNSUPPORTED for more than one.
+// Plans activations of `model` for B sequences of T tokens. `sp`: ranks that hold the pieces of T tokens of sequences
+// that are longer (layers/context.h), borrowed; NULL: sequences are whole. With more than one rank, what runs these
+// activations is Collective over sp.
 FWA_MUST_CHECK fwa_status fwa_activations_create(fwa_activations **out, const fwa_model *model, fwa_backend *backend,
                                                  int64_t B, int64_t T, bool train, fwa_comm *sp);
 FWA_MUST_CHECK fwa_status fwa_activations_commit(fwa_activations *acts);

@@ -199,7 +199,7 @@ static fwa_status connect(bench *b, int ctas) {
 }
 
 static void close_bench(bench *b) {
-    fwa_ranks_leave(b->comm, b->world);
+    fwa_ranks_leave(b->comm, b->world->dp);
     if (b->backend) {
         if (b->from) b->backend->free(b->backend, b->from);
         if (b->to) b->backend->free(b->backend, b->to);

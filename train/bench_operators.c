@@ -47,6 +47,7 @@ PASS(product_residual, gemm, T(0), T(1), false, T(2), true, T(3), 1.0, 1.0)
 PASS(embedding_forward, embedding_forward, T(0), T(1), T(2))
 PASS(embedding_backward, embedding_backward, T(3), T(4), T(2))
 PASS(document_starts, document_starts, T(0), T(1), 3)
+PASS(halo_mask, halo_mask, T(0), T(1))
 PASS(rmsnorm_forward, rmsnorm_forward, T(0), T(1), T(2), T(3), FWA_NORM_EPS)
 PASS(rmsnorm_backward, rmsnorm_backward, T(4), T(5), T(6), T(2), T(3), T(1), true)
 PASS(features_forward, features_forward, T(0), T(1), T(2), T(3), fwa_tensor_absent(), fwa_tensor_absent(),
@@ -124,6 +125,7 @@ static const fwa_bench_case operators[] = {
      {embedding_forward, embedding_backward},
      NULL},
     {"document_starts", {OUT("reset", "R", FLAGS), IN("tokens", "R", IDS, 0, 0)}, {document_starts, NULL}, NULL},
+    {"halo_mask", {SUM("x", "B T HK", ACT), IN("reset", "B T", FLAGS, 0, 2)}, {halo_mask, NULL}, NULL},
     {"rmsnorm",
      {OUT("y", "R D", ACT), OUT("rstd", "R", MST), IN("x", "R D", ACT, -2, 2), IN("w", "D", MST, 0.5, 1.5),
       BACK_SUM("dx", "R D", ACT), BACK_SUM("dw", "D", MST), BACK_IN("dy", "R D", ACT)},

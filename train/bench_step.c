@@ -158,7 +158,7 @@ fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
     FWA_TRY(fwa_arguments_integer(&arguments, "--steps", 20, 1, 100000, &steps));
     FWA_TRY_GOTO(
         fwa_world_agree(world, fwa_config_load(&config, arguments.at[0], arguments.at + 1, arguments.count - 1)), done);
-    FWA_TRY_GOTO(fwa_world_split(world, 1), done);
+    FWA_TRY_GOTO(fwa_world_split(world, (int)config->parallel.sp), done);
     config->schedule.kind = FWA_SCHEDULE_CONSTANT; // so that a few steps learn something whatever the recipe
     config->schedule.warmup = 0;
     FWA_TRY_GOTO(random_source(&source, config), done);

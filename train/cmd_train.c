@@ -150,6 +150,7 @@ static fwa_status next_report(session *s, fwa_step_report *report, double limit)
     fwa_trainer *t = s->trainer;
     fwa_world_set_timeout(t->world, limit);
     t->comm->set_timeout(t->comm, limit);
+    t->sp->set_timeout(t->sp, limit);
     fwa_watchdog_expect(limit, "a training step");
     while (t->step == t->reported || (t->step - t->reported <= t->ahead && !pauses(t))) FWA_TRY(give_step(s));
     fwa_watchdog_expect(limit, "a training step");

@@ -16,17 +16,17 @@ fwa_status fwa_ranks_device(const fwa_world *world, int visible, int *device) {
     return FWA_OK;
 }
 
-fwa_status fwa_ranks_connect(fwa_comm **out, fwa_world *world, fwa_backend *backend, const fwa_ranks_options *options) {
+fwa_status fwa_ranks_connect(fwa_comm **out, fwa_comm *host, fwa_backend *backend, const fwa_ranks_options *options) {
     const fwa_nccl_options nccl = {options->max_ctas, options->deterministic, options->timeout_s};
     *out = NULL;
     if (backend->kind == FWA_BACKEND_CPU) {
-        *out = world->dp;
+        *out = host;
         return FWA_OK;
     }
-    if (world->dp_size == 1) return fwa_comm_self_create(out); // sums of one rank: nothing is read or moved
-    return fwa_comm_nccl_create(out, world->dp, backend, &nccl);
+    if (host->size == 1) return fwa_comm_self_create(out); // sums of one rank: nothing is read or moved
+    return fwa_comm_nccl_create(out, host, backend, &nccl);
 }
 
-void fwa_ranks_leave(fwa_comm *comm, const fwa_world *world) {
-    if (comm && comm != world->dp) comm->destroy(comm);
+void fwa_ranks_leave(fwa_comm *comm, const fwa_comm *host) {
+    if (comm && comm != host) comm->destroy(comm);
 }

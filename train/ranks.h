@@ -1,4 +1,4 @@
-// Which GPU a rank takes, and the communicator of the data ranks over the memory of their backends.
+// Which GPU a rank takes, and the communicators of ranks over the memory of their backends.
 #ifndef FWA_TRAIN_RANKS_H
 #define FWA_TRAIN_RANKS_H
 
@@ -21,10 +21,10 @@ typedef struct fwa_ranks_options {
 // two ranks were given the same one shows when they connect.
 FWA_MUST_CHECK fwa_status fwa_ranks_device(const fwa_world *world, int visible, int *device);
 
-// Collective over world->dp. CPU: world->dp itself; CUDA: NCCL, or self for one rank. fwa_ranks_leave.
-FWA_MUST_CHECK fwa_status fwa_ranks_connect(fwa_comm **out, fwa_world *world, fwa_backend *backend,
+// Collective over `host`, a group of the world. CPU: `host` itself; CUDA: NCCL, or self for one rank. fwa_ranks_leave.
+FWA_MUST_CHECK fwa_status fwa_ranks_connect(fwa_comm **out, fwa_comm *host, fwa_backend *backend,
                                             const fwa_ranks_options *options);
-void fwa_ranks_leave(fwa_comm *comm, const fwa_world *world); // destroys what connect has made; NULL is fine
+void fwa_ranks_leave(fwa_comm *comm, const fwa_comm *host); // destroys what connect has made; NULL is fine
 
 #ifdef __cplusplus
 }

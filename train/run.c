@@ -258,7 +258,7 @@ done:
 // Shard number of this rank in a checkpoint; -1 where another rank holds the same rows and writes them.
 static int shard_of(const fwa_trainer *trainer) {
     const fwa_world *world = trainer->world;
-    if (trainer->sharded) return world->sp_rank == 0 ? world->dp_rank : -1;
+    if (trainer->sharded) return world->rank;
     return world->rank == 0 ? 0 : -1;
 }
 
@@ -297,7 +297,7 @@ static fwa_status publish(fwa_checkpoint_writer *writer, const fwa_run *run, con
                                 .version = fwa_version_text(),
                                 .command = run->command,
                                 .choices = choices};
-    if (status == FWA_OK) status = fwa_checkpoint_publish(writer, trainer->sharded ? run->world->dp_size : 1, &out);
+    if (status == FWA_OK) status = fwa_checkpoint_publish(writer, trainer->sharded ? run->world->size : 1, &out);
     free(choices);
     free(text);
     FWA_TRY(status);

@@ -169,12 +169,17 @@ fwa_status fwa_setup_model(fwa_model_spec *spec, fwa_config *config, int64_t voc
 }
 
 static void layout_problems(fwa_config *config, const fwa_world *world) {
-    int64_t ranks = world->size, sp = config->parallel.sp, G = config->train.global_batch,
-            m = config->train.micro_batch;
-    if (sp != 1)
-        fwa_config_problem(config, "parallel.sp", "%lld: this build cuts no sequences; set it to 1", (long long)sp);
-    if (config->parallel.sp_strategy != FWA_SP_AUTO)
-        fwa_config_problem(config, "parallel.sp_strategy", "this build cuts no sequences; set it to auto");
+    int64_t ranks = world->dp_size, sp = config->parallel.sp, G = config->train.global_batch,
+            m = config->train.micro_batch, T = fwa_source_length(config);
+    if (sp > 1 && T % sp)
+        fwa_config_problem(config, "parallel.sp",
+                           "sequences of %lld tokens cannot be cut into %lld pieces of one size; choose a divisor, or "
+                           "another train.seq_len",
+                           (long long)T, (long long)sp);
+    if (config->parallel.sp_strategy == FWA_SP_GATHER)
+        fwa_config_problem(config, "parallel.sp_strategy",
+                           "gather: states of rules go from piece to piece in a ring, and only keys and values of "
+                           "attention are gathered, which needs no setting; set it to auto or ring");
     if (config->parallel.zero > 1)
         fwa_config_problem(config, "parallel.zero",
                            "%lld: gradients and values are not sharded; set it to 1 (optimizer state) or 0",
@@ -183,9 +188,9 @@ static void layout_problems(fwa_config *config, const fwa_world *world) {
     if (sound && G % (ranks * m))
         fwa_config_problem(
             config, "train.global_batch",
-            "%lld sequences do not divide into micro-batches of %lld on %lld ranks (%lld a round); choose a "
+            "%lld sequences do not divide into micro-batches of %lld on %lld %s (%lld a round); choose a "
             "multiple, or another train.micro_batch",
-            (long long)G, (long long)m, (long long)ranks, (long long)(ranks * m));
+            (long long)G, (long long)m, (long long)ranks, sp > 1 ? "data ranks" : "ranks", (long long)(ranks * m));
 }
 
 fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *world) {

@@ -10,6 +10,11 @@
 #include "train/memory.h"
 #include "train/progress.h"
 
+// Tokens of a whole sequence.
+static int64_t sequence(const fwa_trainer *t) {
+    return t->acts->ctx.T * t->world->sp_size;
+}
+
 double fwa_startup_flops(const fwa_trainer *t) {
     const fwa_model_spec *spec = &t->model->spec;
     fwa_flops_model model = {.parameters = fwa_params_count(&t->model->params) - spec->N * spec->D,
@@ -18,7 +23,7 @@ double fwa_startup_flops(const fwa_trainer *t) {
                              .mixer_forward = 0.0};
     for (int l = 0; l < spec->L; l++) {
         const fwa_mixer_spec *mixer = &spec->mixer[spec->layer_mixer[l]];
-        const fwa_mixer_shape shape = fwa_mixer_spec_shape(spec, mixer, t->acts->ctx.B, t->acts->ctx.T);
+        const fwa_mixer_shape shape = fwa_mixer_spec_shape(spec, mixer, t->acts->ctx.B, sequence(t));
         fwa_flops_mixer sizes = {.core = mixer->rule->core,
                                  .T = shape.T,
                                  .Hq = shape.Hq,
@@ -82,7 +87,7 @@ void fwa_startup_log(const fwa_trainer *t, const char *run_path) {
                  (long long)t->accumulation, (long long)config->train.micro_batch, (long long)t->acts->ctx.T);
     fwa_log_info("  batch       %s sequences, %s tokens a step, %lld steps",
                  fwa_text_count(config->train.global_batch, a),
-                 fwa_text_count(config->train.global_batch * t->acts->ctx.T, b), (long long)config->train.steps);
+                 fwa_text_count(config->train.global_batch * sequence(t), b), (long long)config->train.steps);
     log_data(t);
     if (run_path) fwa_log_info("  run folder  %s", run_path);
 }

@@ -81,8 +81,11 @@ static fwa_status micro_batches(fwa_trainer *t, control *mine) {
     int64_t first = t->step * G + t->world->dp_rank * (G / t->world->dp_size);
     for (int64_t i = 0; i < t->accumulation; i++, first += m) {
         FWA_TRY(t->source->fill(t->source, FWA_SPLIT_TRAIN, first, m, t->tokens, t->targets));
-        mine->token_hash = (int64_t)((uint64_t)mine->token_hash + fwa_batch_hash(first, m, T, t->tokens, t->targets));
-        FWA_TRY_RANGE(t->backend, "load tokens", fwa_model_load(t->acts, t->tokens, t->targets));
+        // Ranks that share sequences have read the same ones: one of them counts.
+        if (t->world->sp_rank == 0)
+            mine->token_hash =
+                (int64_t)((uint64_t)mine->token_hash + fwa_batch_hash(first, m, T, t->tokens, t->targets));
+        FWA_TRY_RANGE(t->backend, "load tokens", fwa_trainer_load(t, t->acts));
         FWA_TRY(micro_step(t, i + 1 == t->accumulation));
     }
     return FWA_OK;

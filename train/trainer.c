@@ -45,7 +45,8 @@ static fwa_status allocate(fwa_trainer *t) {
     FWA_TRY(allocate_reports(t));
     t->tokens = malloc(count * sizeof *t->tokens);
     t->targets = malloc(count * sizeof *t->targets);
-    FWA_CHECK(t->tokens && t->targets, FWA_MEMORY, "batch: out of memory for %zu tokens", count);
+    t->piece = malloc(2 * count / (size_t)t->world->sp_size * sizeof *t->piece);
+    FWA_CHECK(t->tokens && t->targets && t->piece, FWA_MEMORY, "batch: out of memory for %zu tokens", count);
     return FWA_OK;
 }
 
@@ -56,15 +57,16 @@ static fwa_status build(fwa_trainer *t, bool plan_only) {
     bool lm = config->task.name == FWA_TASK_LM; // needs files; its sizes are known without them
     if (!t->source && (!plan_only || !lm)) FWA_TRY(fwa_source_create(&t->source, config));
     int64_t vocab = t->source ? t->source->vocab : fwa_min(config->model.vocab_size, FWA_LM_VOCAB);
-    int64_t T = t->source ? t->source->T : config->train.seq_len > 0 ? config->train.seq_len : FWA_LM_LENGTH;
+    int64_t T = (t->source ? t->source->T : fwa_source_length(config)) / t->world->sp_size;
     FWA_TRY(fwa_setup_model(&spec, config, vocab));
     FWA_TRY(fwa_setup_backend(&t->backend, config, t->world, plan_only));
     FWA_TRY(fwa_model_create(&t->model, &spec, t->backend, true));
-    t->sharded = config->parallel.zero == 1 && t->world->dp_size > 1;
-    if (t->sharded) FWA_TRY(fwa_params_shard(&t->model->params, t->world->dp_rank, t->world->dp_size));
+    t->sharded = config->parallel.zero == 1 && t->world->size > 1;
+    if (t->sharded) FWA_TRY(fwa_params_shard(&t->model->params, t->world->rank, t->world->size));
     int64_t m = config->train.micro_batch;
-    FWA_TRY(fwa_activations_create(&t->acts, t->model, t->backend, m, T, true, NULL));
-    if (config->eval.every > 0) FWA_TRY(fwa_activations_create(&t->eval, t->model, t->backend, m, T, false, NULL));
+    fwa_comm *sp = t->world->sp; // of the same ranks as t->sp, which takes its place once there is memory
+    FWA_TRY(fwa_activations_create(&t->acts, t->model, t->backend, m, T, true, sp));
+    if (config->eval.every > 0) FWA_TRY(fwa_activations_create(&t->eval, t->model, t->backend, m, T, false, sp));
     t->accumulation = config->train.global_batch / (m * t->world->dp_size);
     if (plan_only) return FWA_OK;
     FWA_TRY(fwa_memory_check(t));
@@ -77,7 +79,10 @@ static fwa_status connect(fwa_trainer *t) {
     const fwa_ranks_options options = {.max_ctas = FWA_RANKS_CTAS,
                                        .deterministic = config->debug.deterministic,
                                        .timeout_s = config->comm.first_timeout_s};
-    FWA_TRY(fwa_ranks_connect(&t->comm, t->world, t->backend, &options));
+    FWA_TRY(fwa_ranks_connect(&t->comm, t->world->all, t->backend, &options));
+    FWA_TRY(fwa_ranks_connect(&t->sp, t->world->sp, t->backend, &options));
+    t->acts->ctx.sp = t->sp;
+    if (t->eval) t->eval->ctx.sp = t->sp;
     return create_buckets(t);
 }
 
@@ -137,7 +142,8 @@ void fwa_trainer_destroy(fwa_trainer *t) {
     if (!t) return;
     destroy_graphs(t);
     fwa_buckets_destroy(t->buckets);
-    fwa_ranks_leave(t->comm, t->world);
+    fwa_ranks_leave(t->sp, t->world->sp);
+    fwa_ranks_leave(t->comm, t->world->all);
     destroy_reports(t);
     fwa_activations_destroy(t->acts);
     fwa_activations_destroy(t->eval);
@@ -148,11 +154,23 @@ void fwa_trainer_destroy(fwa_trainer *t) {
     if (t->backend) t->backend->destroy(t->backend);
     free(t->tokens);
     free(t->targets);
+    free(t->piece);
     free(t);
 }
 
 fwa_status fwa_trainer_share(fwa_trainer *t) {
     return t->sharded ? fwa_params_gather(&t->model->params, t->comm, t->backend->stream) : FWA_OK;
+}
+
+fwa_status fwa_trainer_load(fwa_trainer *t, fwa_activations *acts) {
+    const int64_t m = acts->ctx.B, T = acts->ctx.T, whole = t->source->T;
+    if (T == whole) return fwa_model_load(acts, t->tokens, t->targets);
+    for (int64_t i = 0; i < m; i++) {
+        const int64_t from = i * whole + acts->ctx.position;
+        memcpy(t->piece + i * T, t->tokens + from, (size_t)T * sizeof *t->piece);
+        memcpy(t->piece + (m + i) * T, t->targets + from, (size_t)T * sizeof *t->piece);
+    }
+    return fwa_model_load(acts, t->piece, t->piece + m * T);
 }
 
 // Fills up a batch that has fewer than m sequences left with sequences without loss.
@@ -164,7 +182,7 @@ static fwa_status load_validation(fwa_trainer *t, int64_t first, int64_t count) 
         t->tokens[i] = 0;
         t->targets[i] = FWA_NO_TARGET;
     }
-    return fwa_model_load(t->eval, t->tokens, t->targets);
+    return fwa_trainer_load(t, t->eval);
 }
 
 fwa_status fwa_trainer_validate(fwa_trainer *t, double *loss) {

@@ -30,12 +30,14 @@ typedef struct fwa_trainer {
     fwa_model *model;
     fwa_activations *acts; // of a micro-batch [m,T]
     fwa_activations *eval; // NULL where eval.every is 0
-    fwa_comm *comm;        // of the data ranks, over the backend's memory
-    bool sharded;          // each data rank updates its piece of the parameters (layers/shard.h)
+    fwa_comm *comm;        // of all ranks, over the backend's memory: sums of gradients
+    fwa_comm *sp;          // the same of the ranks that hold the pieces of this rank's sequences
+    bool sharded;          // each rank updates its piece of the parameters (layers/shard.h)
     fwa_buckets *buckets;
     fwa_step_state *state; // device memory
     fwa_step_state *eval_state;
-    int32_t *tokens, *targets; // [m,T], host
+    int32_t *tokens, *targets; // [m,T], host, of whole sequences
+    int32_t *piece;            // 2 x [m,T/sp]: tokens and targets of the piece of this rank
     int64_t accumulation;      // micro-batches of this rank in a step
     int64_t step;              // steps given to the device
     int64_t reported;          // steps whose report was taken
@@ -65,6 +67,9 @@ FWA_MUST_CHECK fwa_status fwa_trainer_create(fwa_trainer **out, fwa_world *world
 void fwa_trainer_destroy(fwa_trainer *trainer);
 // Collective. Every rank gets the values that others have updated or loaded; nothing to do unless they are sharded.
 FWA_MUST_CHECK fwa_status fwa_trainer_share(fwa_trainer *trainer);
+
+// Not collective. Copies this rank's pieces of the sequences in trainer->tokens and targets into `acts`.
+FWA_MUST_CHECK fwa_status fwa_trainer_load(fwa_trainer *trainer, fwa_activations *acts);
 
 // Collective. Gives the device one step, on global batch number trainer->step, and counts it; the device is not waited
 // for. Before more than FWA_STEPS_SENT steps in a row, reports must be taken.

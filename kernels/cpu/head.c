@@ -79,11 +79,19 @@ fwa_head FWA_T(fwa_head_plan)(const fwa_rule *rule, const fwa_mixer_call *call, 
     return head;
 }
 
+// First pair of the document that the tail ends with.
+static int64_t tail_start(const fwa_head *head, int64_t b) {
+    const fwa_tensor reset = head->call->tail_reset;
+    for (int64_t j = fwa_tensor_present(reset) ? head->task.n - 1 : -1; j >= 0; j--)
+        if (((const uint8_t *)reset.data)[b * reset.stride[0] + j]) return j + (head->shifted ? 1 : 0);
+    return 0;
+}
+
 void FWA_T(fwa_head_windows)(fwa_head *head, int64_t b) {
     const fwa_tensor reset = head->call->reset;
     const int64_t n = head->task.n;
     const bool fresh = head->shifted && !fwa_tensor_present(head->call->in.k_last);
-    int64_t start = fresh ? n + 1 : 0; // first pair of the document
+    int64_t start = fresh ? n + 1 : tail_start(head, b); // first pair of the document
     for (int64_t t = 0; t < head->task.T; t++) {
         const bool drop = fwa_tensor_present(reset) && ((const uint8_t *)reset.data)[b * reset.stride[0] + t];
         if (drop) start = n + t + (head->shifted ? 1 : 0);

@@ -122,6 +122,15 @@ fwa_status fill_rows(fwa_backend *backend, fwa_stream *stream, void *to, int byt
     return FWA_OK;
 }
 
+fwa_status copy_rows(fwa_backend *backend, fwa_stream *stream, void *to, size_t to_stride, const void *from,
+                     size_t from_stride, size_t bytes, size_t rows) {
+    if (bytes == 0 || rows == 0) return FWA_OK;
+    FWA_TRY(use(backend));
+    FWA_CUDA_TRY(
+        cudaMemcpy2DAsync(to, to_stride, from, from_stride, bytes, rows, cudaMemcpyDeviceToDevice, stream->handle));
+    return FWA_OK;
+}
+
 void stream_destroy(fwa_backend *backend, fwa_stream *stream) {
     if (!stream) return;
     if (cudaSetDevice(backend->device) == cudaSuccess) {
@@ -337,6 +346,7 @@ fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int d
         .copy = copy,
         .fill = fill,
         .fill_rows = fill_rows,
+        .copy_rows = copy_rows,
         .stream_create = stream_create,
         .stream_destroy = stream_destroy,
         .stream_synchronize = stream_synchronize,

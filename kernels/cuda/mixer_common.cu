@@ -43,7 +43,7 @@ fwa_status set_sizes(const mixer_kit &kit, const fwa_mixer_call *call, mixer_tas
     a->before = options.read == FWA_READ_BEFORE_WRITE;
     a->decay_first = kit.decay_first;
     a->save = call->save;
-    a->resumed = fwa_tensor_present(call->in.k_last);
+    a->resumed = call->in.k_last.ndim > 0;
     a->scale = static_cast<float>(pow(static_cast<double>(shape.K), kit.rule->qk_scale_power));
     a->energies = energies_of(kit.rate);
     FWA_CHECK(a->rows < INT32_MAX, FWA_UNSUPPORTED, "%s: %lld tokens in a sequence, expected less than 2^31",
@@ -58,6 +58,8 @@ void set_views(const fwa_mixer_call *call, mixer_task *a) {
     a->beta = view_of(call->beta), a->lambda = view_of(call->lambda), a->log_decay = view_of(call->log_decay);
     a->reset = static_cast<const uint8_t *>(call->reset.data);
     a->reset_stride = call->reset.stride[0];
+    a->tail_reset = static_cast<const uint8_t *>(call->tail_reset.data);
+    a->tail_reset_stride = call->tail_reset.stride[0];
     a->in = views_of(call->in), a->out = views_of(call->out);
 }
 

@@ -60,8 +60,8 @@ struct mixer_task {
 
     view q, k, v, beta, lambda, log_decay, o;
     view d_o, dq, dk, dv, dbeta, dlambda, dlog_decay;
-    const uint8_t *reset;
-    int64_t reset_stride;
+    const uint8_t *reset, *tail_reset;
+    int64_t reset_stride, tail_reset_stride;
     state_views in, out, d_in, d_out;
 
     int32_t *first;   // [B,T]

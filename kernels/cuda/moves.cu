@@ -17,12 +17,20 @@ __device__ int lane_id() {
 __global__ void __launch_bounds__(map_threads) windows_kernel(const __grid_constant__ mixer_task a) {
     __shared__ int32_t starts[map_threads];
     const int64_t b = blockIdx.x;
-    const int lane = static_cast<int>(threadIdx.x);
+    const int lane = static_cast<int>(threadIdx.x), shift = a.shifted ? 1 : 0;
     int32_t before = static_cast<int32_t>(a.shifted && !a.resumed ? a.n + 1 : 0);
+    if (a.tail_reset) {
+        starts[lane] = 0;
+        for (int64_t j = lane; j < a.n; j += map_threads)
+            if (a.tail_reset[b * a.tail_reset_stride + j]) starts[lane] = static_cast<int32_t>(j + shift);
+        __syncthreads();
+        for (int i = 0; i < map_threads; i++) before = max(before, starts[i]);
+        __syncthreads();
+    }
     for (int64_t t0 = 0; t0 < a.T; t0 += map_threads) {
         const int64_t t = t0 + lane;
         const bool drop = t < a.T && a.reset && a.reset[b * a.reset_stride + t];
-        starts[lane] = drop ? static_cast<int32_t>(a.n + t + (a.shifted ? 1 : 0)) : before;
+        starts[lane] = drop ? static_cast<int32_t>(a.n + t + shift) : before;
         __syncthreads();
         for (int reach = 1; reach < map_threads; reach *= 2) {
             const int32_t other = lane >= reach ? starts[lane - reach] : 0;

@@ -81,6 +81,23 @@ static void rows_are_filled_and_what_is_between_is_not(void **state) {
     b->free(b, memory);
 }
 
+// Three bytes from each of four rows of ten go to rows of five.
+static void rows_are_copied_and_what_is_between_is_not(void **state) {
+    fwa_backend *b = *state;
+    unsigned char from[40], got[20];
+    void *memory = NULL;
+    for (int i = 0; i < 40; i++) from[i] = (unsigned char)i;
+    check_ok(b->alloc(b, &memory, 60));
+    check_ok(b->upload(b, b->stream, memory, from, 40));
+    check_ok(b->fill(b, b->stream, (char *)memory + 40, 99, 20));
+    check_ok(b->copy_rows(b, b->stream, (char *)memory + 41, 5, (char *)memory + 2, 10, 3, 4));
+    check_ok(b->copy_rows(b, b->stream, NULL, 5, NULL, 10, 0, 4));
+    check_ok(b->download(b, b->stream, got, (char *)memory + 40, 20));
+    check_ok(b->stream_synchronize(b, b->stream));
+    for (int i = 0; i < 20; i++) assert_int_equal(got[i], i % 5 >= 1 && i % 5 < 4 ? i / 5 * 10 + i % 5 + 1 : 99);
+    b->free(b, memory);
+}
+
 static void copies_move_bytes(void **state) {
     fwa_backend *b = *state;
     unsigned char from[100], to[100];
@@ -191,6 +208,7 @@ int main(void) {
         WITH_BACKEND(memory_is_aligned),
         WITH_BACKEND(too_much_memory_is_an_error),
         WITH_BACKEND(rows_are_filled_and_what_is_between_is_not),
+        WITH_BACKEND(rows_are_copied_and_what_is_between_is_not),
         WITH_BACKEND(copies_move_bytes),
         WITH_BACKEND(streams_and_events_are_tokens),
         cmocka_unit_test(threads_follow_the_request),

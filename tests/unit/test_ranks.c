@@ -65,10 +65,10 @@ static void memory_of_the_cpu_is_moved_by_the_group_of_the_world(void **state) {
     const fwa_ranks_options options = {.max_ctas = 8, .timeout_s = 1};
     check_ok(fwa_comm_self_create(&world.dp));
     check_ok(fwa_backend_create(&backend, FWA_BACKEND_CPU, FWA_F32, 0, 1));
-    check_ok(fwa_ranks_connect(&comm, &world, backend, &options));
+    check_ok(fwa_ranks_connect(&comm, world.dp, backend, &options));
     assert_ptr_equal(comm, world.dp);
-    fwa_ranks_leave(comm, &world);
-    fwa_ranks_leave(NULL, &world);
+    fwa_ranks_leave(comm, world.dp);
+    fwa_ranks_leave(NULL, world.dp);
     world.dp->destroy(world.dp);
     backend->destroy(backend);
 }

@@ -78,7 +78,7 @@ fwa_status fwa_source_lm_create(fwa_source **out, const fwa_config *config) {
     }
     task->seed = (uint64_t)config->run.seed;
     *source = (fwa_source){.name = "lm",
-                           .T = config->train.seq_len > 0 ? config->train.seq_len : FWA_LM_LENGTH,
+                           .T = fwa_source_length(config),
                            .vocab = fwa_source_vocab(config),
                            .impl = task,
                            .fill = lm_fill,

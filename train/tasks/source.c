@@ -9,6 +9,12 @@ int64_t fwa_source_vocab(const fwa_config *config) {
     return fwa_min(config->model.vocab_size, FWA_LM_VOCAB);
 }
 
+int64_t fwa_source_length(const fwa_config *config) {
+    if (config->train.seq_len > 0) return config->train.seq_len;
+    if (config->task.name == FWA_TASK_LM) return FWA_LM_LENGTH;
+    return fwa_addition_length((fwa_addition_format)config->task.format, config->task.width_max) - 1;
+}
+
 fwa_status fwa_source_create(fwa_source **out, const fwa_config *config) {
     *out = NULL;
     switch ((fwa_task_kind)config->task.name) {

@@ -32,6 +32,8 @@ struct fwa_source {
 
 // Ids that the configuration's task uses, known without its data.
 int64_t fwa_source_vocab(const fwa_config *config);
+// Tokens of one of its sequences, known without its data.
+int64_t fwa_source_length(const fwa_config *config);
 // The source that the configuration names. Owned by the caller (source->destroy).
 FWA_MUST_CHECK fwa_status fwa_source_create(fwa_source **out, const fwa_config *config);
 // Token shards (io/shards.h): sequence i is tokens [p*T, p*T+T] of the stream, p a keyed permutation of the epoch's

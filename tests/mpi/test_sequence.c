@@ -1,0 +1,280 @@
+// Sequences cut into pieces over ranks: losses and gradients of every rule, in every setting, are those of whole
+// sequences; so is the rule itself, bit by bit, where pieces are whole chunks.
+#include "mpi_support.h"
+
+#include "model_case.h"
+#include "rule_variants.h"
+
+#include "dist/world.h"
+#include "layers/mixer_ring.h"
+
+enum { B = MODEL_B };
+
+static fwa_world *world;
+
+typedef struct batch {
+    int64_t T;
+    int32_t *tokens, *targets; // [B,T]
+} batch;
+
+// Every seventh token is `document`, every fifth target is missing.
+static batch new_batch(int64_t T, int64_t vocab, int32_t document) {
+    batch all = {T, check_alloc((size_t)(B * T) * sizeof(int32_t)), check_alloc((size_t)(B * T) * sizeof(int32_t))};
+    for (int64_t r = 0; r < B * T; r++) {
+        all.tokens[r] = (int32_t)fwa_rng_below(3, 0, (uint64_t)r, (uint64_t)vocab);
+        if (document >= 0 && fwa_rng_below(3, 2, (uint64_t)r, 5) == 0) all.tokens[r] = document;
+        all.targets[r] = r % 5 == 1 ? -1 : (int32_t)fwa_rng_below(3, 1, (uint64_t)r, (uint64_t)vocab);
+    }
+    return all;
+}
+
+// Columns [begin, begin + T) of the batch.
+static batch piece_of(const batch *all, int64_t begin, int64_t T) {
+    batch piece = {T, check_alloc((size_t)(B * T) * sizeof(int32_t)), check_alloc((size_t)(B * T) * sizeof(int32_t))};
+    for (int64_t b = 0; b < B; b++) {
+        memcpy(piece.tokens + b * T, all->tokens + b * all->T + begin, (size_t)T * sizeof(int32_t));
+        memcpy(piece.targets + b * T, all->targets + b * all->T + begin, (size_t)T * sizeof(int32_t));
+    }
+    return piece;
+}
+
+// The sums of one batch in *c, those of all ranks of sp added up; gradients only where `train`.
+static bool run(model_case *c, const batch *data, fwa_comm *sp, bool train) {
+    fwa_activations *acts = NULL;
+    fwa_tensor gradients = model_gradients(c);
+    bool good = fwa_activations_create(&acts, c->model, c->backend, B, data->T, train, sp) == FWA_OK;
+    good = good && fwa_activations_commit(acts) == FWA_OK;
+    model_clear(c);
+    good = good && fwa_model_load(acts, data->tokens, data->targets) == FWA_OK;
+    good = good && (train ? fwa_model_train(c->model, acts, &c->state, NULL)
+                          : fwa_model_evaluate(c->model, acts, &c->state)) == FWA_OK;
+    fwa_activations_destroy(acts);
+    if (!good || !sp) return good;
+    good = sp->all_reduce(sp, NULL, &c->state.loss_sum, 2, FWA_F64, FWA_REDUCE_SUM) == FWA_OK;
+    return good &&
+           (!train || sp->all_reduce(sp, NULL, gradients.data, gradients.shape[0], FWA_F64, FWA_REDUCE_SUM) == FWA_OK);
+}
+
+static bool same_sums(const fwa_step_state *a, const fwa_step_state *b) {
+    return a->valid == b->valid && fabs(a->loss_sum - b->loss_sum) <= 1e-10 * fabs(b->loss_sum);
+}
+
+// Every parameter's gradient; a rule's that no token reaches is 0 both ways.
+static bool same_gradients(const model_case *c, fwa_tensor expected, const char *what) {
+    const char *base = model_gradients(c).data;
+    for (int p = 0; p < c->model->params.count; p++) {
+        fwa_tensor got = param_grad(c, p), wanted = got;
+        wanted.data = (char *)expected.data + ((char *)got.data - base);
+        const double error = check_error(got, wanted);
+        if (error <= 1e-9) continue;
+        fprintf(stderr, "%s: %s: error %.3g\n", what, c->model->params.at[p].name, error);
+        return false;
+    }
+    return true;
+}
+
+static bool pieces_equal_whole(const fwa_model_spec *spec, int64_t T, const char *what) {
+    model_case c;
+    const int32_t document = spec->reset_documents ? spec->document : -1;
+    model_open(&c, spec);
+    batch all = new_batch(T * world->size, spec->vocab, document), mine = piece_of(&all, world->rank * T, T);
+    bool good = run(&c, &all, NULL, true);
+    fwa_step_state sums = c.state;
+    fwa_tensor expected = check_duplicate(model_gradients(&c));
+    good = good && run(&c, &mine, world->all, true);
+    good = good && same_sums(&c.state, &sums) && same_gradients(&c, expected, what);
+    good = good && run(&c, &mine, world->all, false) && same_sums(&c.state, &sums);
+    if (!good)
+        fprintf(stderr, "rank %d: %s, %s, T %lld: loss %.17g of %g, expected %.17g of %g\n", world->rank,
+                spec->mixer[0].name, what, (long long)T, c.state.loss_sum, c.state.valid, sums.loss_sum, sums.valid);
+    model_close(&c);
+    check_release(NULL);
+    return good;
+}
+
+// Pieces of 5, and of 1 and 2 tokens: shorter than the convolutions, the windows and a chunk.
+static void losses_and_gradients_equal_those_of_whole_sequences(void **state) {
+    (void)state;
+    EACH_RULE(rule) {
+        model_variant list[MODEL_VARIANTS_MOST];
+        const int count = model_variants(rule, list);
+        bool good = true;
+        for (int i = 0; i < count; i++)
+            for (int64_t T = i ? 5 : 1; T <= 5; T += i ? 5 : 1)
+                good &= pieces_equal_whole(&list[i].spec, T, list[i].name);
+        ASSERT_ALL(good);
+    }
+}
+
+static void documents_end_at_the_same_tokens(void **state) {
+    (void)state;
+    EACH_RULE(rule) {
+        bool good = true;
+        for (int same_step = 0; same_step < 2; same_step++)
+            for (int64_t T = 1; T <= 6; T++) {
+                fwa_model_spec spec = model_spec(rule);
+                spec.reset_documents = true;
+                spec.document = 2;
+                if (rule->switches & FWA_SWITCH_WINDOW) spec.mixer[0].options.window = 6;
+                if (rule->switches & FWA_SWITCH_SHIFT && same_step) spec.mixer[0].options.shift = FWA_SHIFT_SAME_STEP;
+                good &= pieces_equal_whole(&spec, T, "documents");
+            }
+        ASSERT_ALL(good);
+    }
+}
+
+// A mixer layer between its projection and its output: the rule's inputs at random, [B,T].
+typedef struct rule_case {
+    fwa_layer_context ctx;
+    fwa_arena *kept, *scratch;
+    fwa_mixer_acts acts;
+    fwa_mixer_scratch d;
+} rule_case;
+
+static void open_rule(rule_case *r, model_case *c, int64_t T, fwa_comm *sp) {
+    const fwa_block *block = &c->model->blocks[0];
+    size_t bytes = 0;
+    memset(r, 0, sizeof *r);
+    r->ctx = (fwa_layer_context){.backend = c->backend, .params = &c->model->params, .sp = sp, .B = B, .T = T};
+    r->ctx.position = sp ? sp->rank * T : 0;
+    check_ok(fwa_arena_create(&r->kept, "kept"));
+    check_ok(fwa_arena_create(&r->scratch, "scratch"));
+    check_ok(fwa_mixer_layer_plan_acts(&block->mixer, &r->ctx, true, r->kept, &r->acts, &bytes));
+    check_ok(fwa_mixer_layer_plan_scratch(&block->mixer, &r->ctx, r->scratch, &r->d));
+    check_ok(fwa_arena_plan_bytes(r->scratch, &r->d.bytes, bytes));
+    check_ok(fwa_arena_commit(r->kept, c->backend));
+    check_ok(fwa_arena_commit(r->scratch, c->backend));
+}
+
+static void close_rule(rule_case *r) {
+    fwa_arena_destroy(r->kept);
+    fwa_arena_destroy(r->scratch);
+}
+
+// The inputs of a piece are columns of those of the whole: element [b,t,i] is a function of where the token stands.
+static void fill_rows_at(fwa_tensor t, int64_t position, uint64_t stream, double low, double high) {
+    const int64_t T = t.ndim ? t.shape[1] : 1, n = t.ndim ? fwa_tensor_count(t) / (B * T) : 0;
+    for (int64_t i = 0; i < B * T * n; i++) {
+        const int64_t b = i / (T * n), at = i / n % T + position;
+        check_set(t, i, low + (high - low) * fwa_rng_uniform(stream, (uint64_t)b, (uint64_t)(at * n + i % n)));
+    }
+}
+
+static void fill_rule(rule_case *r) {
+    const int64_t at = r->ctx.position;
+    fill_rows_at(r->acts.q, at, 1, -1, 1);
+    fill_rows_at(r->acts.k, at, 2, -1, 1);
+    fill_rows_at(r->acts.v, at, 3, -1, 1);
+    fill_rows_at(r->acts.beta, at, 4, 0.1, 0.9);
+    fill_rows_at(r->acts.lambda, at, 5, 0, 0.6);
+    fill_rows_at(r->acts.log_decay, at, 6, -1, 0);
+    fill_rows_at(r->d.d_o, at, 7, -1, 1);
+}
+
+// Whether rows of t [B,T,...] are those of `whole` from `position` on, bit by bit.
+static bool same_rows(fwa_tensor t, fwa_tensor whole, int64_t position) {
+    bool same = true;
+    for (int64_t b = 0; b < B && t.ndim; b++) {
+        const fwa_tensor mine = fwa_tensor_slice(t, 0, b, 1), all = fwa_tensor_slice(whole, 0, b, 1);
+        same &= memcmp(mine.data, fwa_tensor_slice(all, 1, position, t.shape[1]).data, fwa_tensor_bytes(mine)) == 0;
+    }
+    return same;
+}
+
+// The state that came in, whatever its groups, against S and z at the end of the tokens in front.
+static bool same_state(const rule_case *r, const model_case *c, const rule_case *whole) {
+    const fwa_mixer_layer *layer = &c->model->blocks[0].mixer;
+    const int64_t position = r->ctx.position, K = layer->shape.K, V = layer->shape.V, H = layer->shape.H;
+    if (!r->acts.cut.states.ndim) return true;
+    fwa_mixer_call call = fwa_mixer_layer_call(layer, &whole->ctx, true, &whole->acts, whole->d.bytes);
+    call.shape.T = position;
+    call.q = fwa_tensor_slice(call.q, 1, 0, position);
+    call.k = fwa_tensor_slice(call.k, 1, 0, position);
+    call.v = fwa_tensor_slice(call.v, 1, 0, position);
+    call.o = check_new(FWA_F64, B, position, H, V);
+    fwa_tensor *scalars[] = {&call.beta, &call.lambda, &call.log_decay};
+    for (int i = 0; i < 3; i++)
+        if (scalars[i]->ndim) *scalars[i] = fwa_tensor_slice(*scalars[i], 1, 0, position);
+    call.out.S = check_new(FWA_F64, B, H, K, V);
+    if (call.options.normalized_read) call.out.z = check_new(FWA_F64, B, H, K, 0);
+    check_ok(layer->kernels->forward(c->backend, c->backend->stream, &call));
+    // Groups follow each other by sequences, then heads, each with S and then z of its heads.
+    const fwa_tensor states = r->acts.cut.states;
+    const int64_t across = fwa_max(1, states.shape[0] / B), heads = H / across, each = fwa_max(1, B / states.shape[0]);
+    bool same = true;
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t h = 0; h < H; h++) {
+            const int64_t g = b / each * across + h / heads, at = b % each * heads + h % heads;
+            const double *state = (const double *)states.data + g * states.shape[1];
+            const double *S = (const double *)call.out.S.data + (b * H + h) * K * V;
+            same &= memcmp(state + at * K * V, S, (size_t)(K * V) * sizeof *S) == 0;
+            if (!call.options.normalized_read) continue;
+            const double *z = (const double *)call.out.z.data + (b * H + h) * K;
+            same &= memcmp(state + each * heads * K * V + at * K, z, (size_t)K * sizeof *z) == 0;
+        }
+    return same;
+}
+
+// o, the states between pieces and the halos that come in, bit by bit; gradients to rounding.
+static bool rule_equals_whole(const fwa_rule *rule, const fwa_mixer_options *options, int64_t T) {
+    fwa_model_spec spec = model_spec(rule);
+    spec.H = 4;
+    spec.mixer[0].options = *options;
+    model_case c;
+    rule_case whole, mine;
+    model_open(&c, &spec);
+    open_rule(&whole, &c, T * world->size, NULL);
+    open_rule(&mine, &c, T, world->all);
+    fill_rule(&whole);
+    fill_rule(&mine);
+    const fwa_mixer_layer *layer = &c.model->blocks[0].mixer;
+    const fwa_mixer_call call = fwa_mixer_layer_call(layer, &whole.ctx, true, &whole.acts, whole.d.bytes);
+    const int64_t at = mine.ctx.position, keys = fwa_tail_rows(mine.acts.cut.keys),
+                  values = fwa_tail_rows(mine.acts.cut.values);
+    bool good = layer->kernels->forward(c.backend, c.backend->stream, &call) == FWA_OK;
+    good &= fwa_mixer_ring_forward(layer, &mine.ctx, true, &mine.acts, mine.d.bytes) == FWA_OK;
+    if (rule->state == FWA_STATE_MATRIX)
+        good &= same_rows(mine.acts.o, whole.acts.o, at);
+    else
+        good &= check_error(mine.acts.o, fwa_tensor_slice(whole.acts.o, 1, at, T)) < 1e-14;
+    good &= same_rows(mine.acts.cut.keys, whole.acts.k, at - keys);
+    good &= same_rows(mine.acts.cut.values, whole.acts.v, at - values);
+    good &= same_state(&mine, &c, &whole);
+    if (!good) fprintf(stderr, "rank %d: %s, T %lld: not the same\n", world->rank, rule->name, (long long)T);
+    close_rule(&whole);
+    close_rule(&mine);
+    model_close(&c);
+    check_release(NULL);
+    return good;
+}
+
+// Cut on chunk boundaries: pieces of one and of three chunks.
+static void rules_are_the_same_bit_by_bit(void **state) {
+    (void)state;
+    if (world->size == 1) return; // nothing is cut
+    EACH_RULE(rule) {
+        fwa_mixer_options list[VARIANTS_MOST];
+        const int count = rule_variants(rule, list);
+        bool good = true;
+        for (int i = 0; i < count; i++) {
+            list[i].chunk = 4;
+            good &= rule_equals_whole(rule, &list[i], 4) && rule_equals_whole(rule, &list[i], 12);
+        }
+        ASSERT_ALL(good);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (fwa_world_create(&world, &argc, &argv) != FWA_OK) {
+        fprintf(stderr, "%s\n%s\n", fwa_error_message(), fwa_error_trace());
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rules_are_the_same_bit_by_bit),
+        cmocka_unit_test(losses_and_gradients_equal_those_of_whole_sequences),
+        cmocka_unit_test(documents_end_at_the_same_tokens),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    fwa_world_destroy(world);
+    return failed;
+}
