@@ -180,6 +180,11 @@ static inline mixer_case case_new(const case_spec *spec) {
         c.call.reset.data = case_alloc(&c, fwa_tensor_bytes(c.call.reset));
         check_fill_value(c.call.reset, 0);
     }
+    if (spec->reset && spec->tail > 0) {
+        c.call.tail_reset = fwa_tensor_2d(NULL, FWA_U8, spec->shape.B, spec->tail);
+        c.call.tail_reset.data = case_alloc(&c, fwa_tensor_bytes(c.call.tail_reset));
+        check_fill_value(c.call.tail_reset, 0);
+    }
     size_t saved, scratch;
     check_ok(c.mixer->sizes(c.backend, &c.call, &saved, &scratch));
     c.call.saved = fwa_tensor_1d(case_alloc(&c, saved), FWA_U8, (int64_t)saved);

@@ -96,7 +96,7 @@ refused tiny.yaml "model.mixer.one.normalized_read=true" "model.mixer.one.normal
 refused tiny.yaml "train.precision=bf16" "train.precision" "bf16 needs the cuda backend" "train.precision=f32"
 refused tiny.yaml "parallel.sp=2" "parallel.sp" "got 2 with 1 ranks"
 refused tiny.yaml "parallel.zero=2" "parallel.zero" "[0, 1]"
-refused tiny.yaml "parallel.sp_strategy=ring" "parallel.sp_strategy" "set it to auto"
+refused tiny.yaml "parallel.sp_strategy=gather" "parallel.sp_strategy" "set it to auto or ring"
 refused tiny-lm.yaml "data.reset_documents=true" "data.reset_documents" "50256" "277"
 refused tiny.yaml "data.reset_documents=true" "data.reset_documents" "set it to false"
 run "$FWA" info
@@ -119,6 +119,6 @@ for arguments in "model.vocab_size=100" "model.mixer.one.rule=falcon9" "train.st
 done
 train 2 refused tiny.yaml train.micro_batch=8
 expect 2 "tiny.yaml:" "train.global_batch" "8 sequences" "2 ranks" "16"
-train 2 refused tiny.yaml train.micro_batch=4 parallel.sp=2
-expect 2 "parallel.sp" "set it to 1"
+train 2 refused tiny.yaml train.micro_batch=4 parallel.sp=2 train.seq_len=31
+expect 2 "parallel.sp" "31 tokens" "2 pieces"
 finish

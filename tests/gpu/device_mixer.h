@@ -50,6 +50,8 @@ static inline device_mixer device_mixer_new(fwa_backend *cuda, mixer_case *host,
         device_mixer_value(&d, case_outputs[i].gradient, case_outputs[i].name);
     }
     if (fwa_tensor_present(host->call.reset)) d.copy.call.reset = device_from(cuda, host->call.reset, FWA_U8, 0);
+    if (fwa_tensor_present(host->call.tail_reset))
+        d.copy.call.tail_reset = device_from(cuda, host->call.tail_reset, FWA_U8, 0);
     d.copy.call.form = form;
     check_ok(d.mixer->sizes(cuda, &d.copy.call, &saved, &scratch));
     d.copy.call.saved = device_mixer_bytes(cuda, saved);
@@ -123,6 +125,7 @@ static inline void device_mixer_release(device_mixer *d) {
         d->cuda->free(d->cuda, case_at(&d->copy, entry->gradient)->data);
     }
     d->cuda->free(d->cuda, d->copy.call.reset.data);
+    d->cuda->free(d->cuda, d->copy.call.tail_reset.data);
     d->cuda->free(d->cuda, d->copy.call.saved.data);
     d->cuda->free(d->cuda, d->copy.call.scratch.data);
 }

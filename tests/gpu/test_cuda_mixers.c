@@ -133,6 +133,27 @@ static void odd_sizes_and_documents(void **state) {
     }
 }
 
+// A piece of a longer sequence: documents start among the pairs that come in and among the steps.
+static void documents_in_the_tail(void **state) {
+    (void)state;
+    EACH_CUDA_RULE(rule) {
+        start_record();
+        for (int i = 0; i < 4; i++) {
+            case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){2, 70, 1, 2, 64, 64});
+            if (rule->switches & FWA_SWITCH_WINDOW) spec.options.window = 7;
+            spec_carry(&spec, 6);
+            spec.state_out = spec.arriving = false;
+            spec.reset = true;
+            mixer_case c = case_new(&spec);
+            case_fill(&c, (uint64_t)(60 + i));
+            if (i % 2) check_set(c.call.reset, 70 + 3, 1);
+            if (fwa_tensor_present(c.call.tail_reset)) check_set(c.call.tail_reset, 2 + i, 1);
+            run_case(device[i / 2], &c, FWA_FORM_CHUNK, false);
+        }
+        print_record("documents in the tail", rule);
+    }
+}
+
 // Heads of the sizes that are trained: two of some steps, whole layers of the models in configs/lm. One head of queries
 // and keys for all of values is a state-space block.
 static void layers_of_training_size(void **state) {

@@ -247,6 +247,23 @@ static void embedding(void **state) {
     }
 }
 
+static void run_halo_mask(const fwa_backend *on, argument *arg, int side, void *context) {
+    (void)context;
+    check_ok(OPS->halo_mask(on->stream, AT(0), AT(1)));
+}
+
+static void halo_mask(void **state) {
+    (void)state;
+    const int64_t shapes[][3] = {{1, 1, 1}, {2, 3, 5}, {3, 7, 300}, {1, 3, 2304}};
+    for (int i = 0; i < 4; i++) {
+        const int64_t B = shapes[i][0], n = shapes[i][1], C = shapes[i][2];
+        for (int l = 0; l < LAYOUTS; l++) {
+            argument arg[] = {in_rows(sum_of(ACT, B, n, C, 0, EXACT), l), input_of(BYTES, B, n, 0, 0, 0, 1.4)};
+            CHECK_OP("halo mask", arg, run_halo_mask, NULL);
+        }
+    }
+}
+
 // A token outside the table: its row is NaN, its gradient goes nowhere.
 static void unknown_tokens_are_seen(void **state) {
     (void)state;
@@ -299,11 +316,10 @@ static void elementwise(void **state) {
 int main(void) {
     devices_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(swiglu),      cmocka_unit_test(head_norm_gate),
-        cmocka_unit_test(gates),       cmocka_unit_test(constant_decays),
-        cmocka_unit_test(rotary),      cmocka_unit_test(value_scale),
-        cmocka_unit_test(embedding),   cmocka_unit_test(unknown_tokens_are_seen),
-        cmocka_unit_test(elementwise), cmocka_unit_test(skip_gate_norm),
+        cmocka_unit_test(swiglu),          cmocka_unit_test(head_norm_gate), cmocka_unit_test(gates),
+        cmocka_unit_test(constant_decays), cmocka_unit_test(rotary),         cmocka_unit_test(value_scale),
+        cmocka_unit_test(halo_mask),       cmocka_unit_test(embedding),      cmocka_unit_test(unknown_tokens_are_seen),
+        cmocka_unit_test(elementwise),     cmocka_unit_test(skip_gate_norm),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     devices_close();
