@@ -180,8 +180,8 @@ __global__ void __launch_bounds__(team_threads, PACKS == 4 ? 2 : 3)
     row_inputs<T, N, PACKS> next = {};
     if (t.first < R) next.read(dx, dy, x, rstd, t.first, t, D, accumulate);
     int turn = 0;
-    for (int64_t r = t.first; r < R; r += t.step, turn ^= 1) {
-        const auto now = next;
+    for (int64_t r = t.first; r - t.at < R; r += t.step, turn ^= 1) { // teams of a block meet equally often
+        const row_inputs<T, N, PACKS> now = r < R ? next : row_inputs<T, N, PACKS>{};
         if (r + t.step < R) next.read(dx, dy, x, rstd, r + t.step, t, D, accumulate);
         float dot = 0.0f;
 #pragma unroll
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(team_threads, PACKS == 4 ? 2 : 3)
             if (accumulate) unpack(sum, now.old[p]);
 #pragma unroll
             for (int i = 0; i < N; i++) sum[i] += scale * (g[i] * weight[p][i] - u[i] * pull);
-            if (t.column<N>(p) < D) store(out + t.column<N>(p), repack<T>(sum));
+            if (r < R && t.column<N>(p) < D) store(out + t.column<N>(p), repack<T>(sum));
         }
     }
     add_teams<N, PACKS>(partial + static_cast<int64_t>(blockIdx.x) * D, dw, t, D, space);

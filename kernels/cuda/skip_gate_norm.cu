@@ -221,8 +221,8 @@ __global__ void __launch_bounds__(team_threads, PACKS > 2 ? 2 : 3)
     row_words<T, N, PACKS> next = {};
     if (t.first < in.R) next.read(in, out.dy, t.first, t), next_scale = out.rstd[t.first];
     int turn = 0;
-    for (int64_t r = t.first; r < in.R; r += t.step, turn ^= 1) {
-        const auto now = next;
+    for (int64_t r = t.first; r - t.at < in.R; r += t.step, turn ^= 1) { // teams of a block meet equally often
+        const row_words<T, N, PACKS> now = r < in.R ? next : row_words<T, N, PACKS>{};
         const float scale = next_scale;
         if (r + t.step < in.R) next.read(in, out.dy, r + t.step, t), next_scale = out.rstd[r + t.step];
         float dot = 0.0f;
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(team_threads, PACKS > 2 ? 2 : 3)
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
             const int d = t.column<N>(p);
-            if (d >= D) continue;
+            if (d >= D || r >= in.R) continue;
             float s[N], x[N], gate[N], ds[N], w[N], dx[N], dg[N];
             unpack(s, now.o[p]), unpack(x, now.x[p]), unpack(gate, now.g[p]), unpack(ds, now.dy[p]);
             unpack(w, load_words<N>(in.w + d));
