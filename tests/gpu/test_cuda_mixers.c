@@ -343,6 +343,7 @@ int main(void) {
         cmocka_unit_test_teardown(golden_answers_are_met, check_release),
         cmocka_unit_test_teardown(every_option_in_ugly_shapes, check_release),
         cmocka_unit_test_teardown(odd_sizes_and_documents, check_release),
+        cmocka_unit_test_teardown(documents_in_the_tail, check_release),
         cmocka_unit_test_teardown(layers_of_training_size, check_release),
         cmocka_unit_test_teardown(extreme_inputs_agree, check_release),
         cmocka_unit_test_teardown(cut_sequences_equal_the_whole, check_release),
