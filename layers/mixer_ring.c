@@ -9,6 +9,7 @@ enum { GROUPS_A_RANK = 4 };
 // Sizes of what a piece needs.
 typedef struct ring {
     bool matrix;            // states go round
+    bool shared;            // groups share one query head, and add up its gradients
     bool shifted;           // x_t = k_{t-1}
     int64_t conv, columns;  // rows in front of the piece for the convolutions, and their columns of the projection
     int64_t keys, values;   // wanted rows in front of the piece
@@ -18,19 +19,22 @@ typedef struct ring {
     int64_t state;          // elements of a group's state
 } ring;
 
-// The most groups that leave every thread a head, sequences before heads.
+// The most groups that leave every thread a head, sequences before heads. Value heads of one query head part only where
+// no key comes in, as its gradient would have to be added up, too.
 static void choose_groups(const fwa_layer_context *ctx, const fwa_mixer_shape *s, ring *r) {
     const int64_t most = r->matrix ? GROUPS_A_RANK * ctx->sp->size : 1;
+    const bool one = s->Hq == 1 && r->keys == 0;
     r->groups = r->across = 1;
-    for (int64_t i = 1; i <= ctx->B * s->Hq; i++) {
+    for (int64_t i = 1; i <= ctx->B * s->H; i++) {
         const int64_t sequences = fwa_min(i, ctx->B), heads = i / sequences;
-        const bool whole = sequences * heads == i && ctx->B % sequences == 0 && s->Hq % heads == 0;
+        const bool whole = sequences * heads == i && ctx->B % sequences == 0 && (one ? s->H : s->Hq) % heads == 0;
         if (i > most || !whole || ctx->B * s->H / i < ctx->backend->threads) continue;
         r->groups = i;
         r->across = heads;
     }
+    r->shared = one && r->across > 1;
     r->nb = ctx->B / (r->groups / r->across);
-    r->nq = s->Hq / r->across;
+    r->nq = one ? 1 : s->Hq / r->across;
     r->nh = s->H / r->across;
 }
 
@@ -69,6 +73,7 @@ typedef struct ring_scratch {
     fwa_tensor send, receive;  // [state] mst: of one group
     fwa_tensor dconv;          // act, as cut.conv
     fwa_tensor dkeys, dvalues; // mst, as cut.keys and cut.values
+    fwa_tensor dq, dk;         // act: of a group that shares its query head
     fwa_tensor rows;           // act: keys or values on their way, where the types differ
     fwa_tensor halo;           // u8, of fwa_halo_*
     size_t bytes;
@@ -103,6 +108,10 @@ static ring_scratch lay_out(const fwa_mixer_layer *layer, const fwa_layer_contex
     x.dconv = take(&x, base, act, 3, (int64_t[]){B, conv, r->columns});
     x.dkeys = take(&x, base, mst, 4, (int64_t[]){B, keys, s->Hq, s->K});
     x.dvalues = take(&x, base, mst, 4, (int64_t[]){B, values, s->H, s->V});
+    if (r->shared) {
+        x.dq = take(&x, base, act, 4, (int64_t[]){r->nb, ctx->T, 1, s->K});
+        x.dk = take(&x, base, act, 4, (int64_t[]){r->nb, ctx->T, 1, s->K});
+    }
     if (act != mst) x.rows = take(&x, base, act, 2, (int64_t[]){B * keys, width});
     return x;
 }
@@ -120,6 +129,11 @@ static int64_t first_sequence(const ring *r, int64_t g) {
 static fwa_tensor of_group(const ring *r, fwa_tensor t, int64_t g, int64_t heads) {
     t = slice(t, 0, first_sequence(r, g), r->nb);
     return heads > 0 ? slice(t, 2, g % r->across * heads, heads) : t;
+}
+
+// The same of a tensor of query heads.
+static fwa_tensor of_queries(const ring *r, fwa_tensor t, int64_t g) {
+    return of_group(r, t, g, r->shared ? 0 : r->nq);
 }
 
 // Row `row` of t [B,rows,heads,K] as [B,heads,K].
@@ -144,9 +158,9 @@ static void view_state(const fwa_mixer_layer *layer, const ring *r, fwa_dtype ms
 
 // k_last and tails of group g, of states or of their gradients.
 static void view_pairs(const ring *r, fwa_tensor keys, fwa_tensor values, int64_t g, fwa_mixer_state *state) {
-    if (r->shifted && keys.ndim) state->k_last = row_of(of_group(r, keys, g, r->nq), keys.shape[1] - 1);
+    if (r->shifted && keys.ndim) state->k_last = row_of(of_queries(r, keys, g), keys.shape[1] - 1);
     if (r->n == 0) return;
-    state->tail_x = slice(of_group(r, keys, g, r->nq), 1, 0, r->n);
+    state->tail_x = slice(of_queries(r, keys, g), 1, 0, r->n);
     state->tail_v = slice(of_group(r, values, g, r->nh), 1, values.shape[1] - r->n, r->n);
 }
 
@@ -157,8 +171,8 @@ static fwa_mixer_call call_of(const fwa_mixer_layer *layer, const fwa_layer_cont
     call.shape.B = r->nb;
     call.shape.Hq = r->nq;
     call.shape.H = r->nh;
-    call.q = of_group(r, call.q, g, r->nq);
-    call.k = of_group(r, call.k, g, r->nq);
+    call.q = of_queries(r, call.q, g);
+    call.k = of_queries(r, call.k, g);
     call.v = of_group(r, call.v, g, r->nh);
     call.o = of_group(r, call.o, g, r->nh);
     call.beta = of_group(r, call.beta, g, r->nh);
@@ -173,12 +187,17 @@ static fwa_mixer_call call_of(const fwa_mixer_layer *layer, const fwa_layer_cont
     return call;
 }
 
+// Whether an earlier group has written the gradients of this one's queries and keys.
+static bool adds(const ring *r, int64_t g) {
+    return r->shared && g % r->across > 0;
+}
+
 static fwa_mixer_grads grads_of(const fwa_mixer_scratch *d, const ring *r, const ring_scratch *x, int64_t g) {
     fwa_mixer_grads grads;
     memset(&grads, 0, sizeof grads);
     grads.d_o = of_group(r, d->d_o, g, r->nh);
-    grads.dq = of_group(r, d->dq, g, r->nq);
-    grads.dk = of_group(r, d->dk, g, r->nq);
+    grads.dq = adds(r, g) ? x->dq : of_queries(r, d->dq, g);
+    grads.dk = adds(r, g) ? x->dk : of_queries(r, d->dk, g);
     grads.dv = of_group(r, d->dv, g, r->nh);
     grads.dbeta = of_group(r, d->dbeta, g, r->nh);
     grads.dlambda = of_group(r, d->dlambda, g, r->nh);
@@ -342,6 +361,9 @@ static fwa_status run_backward(const fwa_mixer_layer *layer, const fwa_layer_con
         if (fwa_tensor_present(receive)) view_state(layer, r, receive.dtype, receive.data, &grads.d_out);
         if (fwa_tensor_present(send)) view_state(layer, r, send.dtype, send.data, &grads.d_in);
         FWA_TRY(layer->kernels->backward(backend, backend->stream, &call, &grads));
+        if (!adds(r, g)) continue;
+        FWA_TRY(backend->ops->add(backend->stream, of_queries(r, d->dq, g), grads.dq));
+        FWA_TRY(backend->ops->add(backend->stream, of_queries(r, d->dk, g), grads.dk));
     }
     return pass_on(ctx, send, none, -1);
 }

@@ -56,13 +56,13 @@ resumed ranks-4-sp-4-zero-1 1 1 0
 resumed ranks-4-sp-2-zero-1 2 2 1
 resumed whole 4 4 0
 
-# Fifty steps from one seed, at a rate at which roundings stay small; f32 is looked at before differences grow.
+# Fifty steps from one seed, and a few in f32, at rates at which roundings stay small.
 trained 1 whole-50 pieces.yaml train.steps=50 optimizer.lr=1e-3
 trained 4 pieces-50 pieces.yaml train.steps=50 optimizer.lr=1e-3 parallel.sp=4
 same_text whole-50 pieces-50 step tokens lr token_hash
 close_numbers whole-50 pieces-50 loss 1e-8 50
-trained 1 whole-f32 pieces.yaml train.precision=f32 train.steps=5
-trained 4 pieces-f32 pieces.yaml train.precision=f32 train.steps=5 parallel.sp=4
+trained 1 whole-f32 pieces.yaml train.precision=f32 train.steps=5 optimizer.lr=3e-4
+trained 4 pieces-f32 pieces.yaml train.precision=f32 train.steps=5 optimizer.lr=3e-4 parallel.sp=4
 close_numbers whole-f32 pieces-f32 loss 1e-4 5
 
 # The plan says how it is cut.

@@ -13,13 +13,13 @@ enum { B = MODEL_B };
 static fwa_world *world;
 
 typedef struct batch {
-    int64_t T;
+    int64_t B, T;
     int32_t *tokens, *targets; // [B,T]
 } batch;
 
 // Every seventh token is `document`, every fifth target is missing.
 static batch new_batch(int64_t T, int64_t vocab, int32_t document) {
-    batch all = {T, check_alloc((size_t)(B * T) * sizeof(int32_t)), check_alloc((size_t)(B * T) * sizeof(int32_t))};
+    batch all = {B, T, check_alloc((size_t)(B * T) * sizeof(int32_t)), check_alloc((size_t)(B * T) * sizeof(int32_t))};
     for (int64_t r = 0; r < B * T; r++) {
         all.tokens[r] = (int32_t)fwa_rng_below(3, 0, (uint64_t)r, (uint64_t)vocab);
         if (document >= 0 && fwa_rng_below(3, 2, (uint64_t)r, 5) == 0) all.tokens[r] = document;
@@ -28,31 +28,34 @@ static batch new_batch(int64_t T, int64_t vocab, int32_t document) {
     return all;
 }
 
-// Columns [begin, begin + T) of the batch.
-static batch piece_of(const batch *all, int64_t begin, int64_t T) {
-    batch piece = {T, check_alloc((size_t)(B * T) * sizeof(int32_t)), check_alloc((size_t)(B * T) * sizeof(int32_t))};
-    for (int64_t b = 0; b < B; b++) {
-        memcpy(piece.tokens + b * T, all->tokens + b * all->T + begin, (size_t)T * sizeof(int32_t));
-        memcpy(piece.targets + b * T, all->targets + b * all->T + begin, (size_t)T * sizeof(int32_t));
+// Of sequences [first, first + count) the columns [begin, begin + T).
+static batch piece_of(const batch *all, int64_t first, int64_t count, int64_t begin, int64_t T) {
+    const size_t bytes = (size_t)(count * T) * sizeof(int32_t);
+    batch piece = {count, T, check_alloc(bytes), check_alloc(bytes)};
+    for (int64_t b = 0; b < count; b++) {
+        const int64_t from = (first + b) * all->T + begin;
+        memcpy(piece.tokens + b * T, all->tokens + from, (size_t)T * sizeof(int32_t));
+        memcpy(piece.targets + b * T, all->targets + from, (size_t)T * sizeof(int32_t));
     }
     return piece;
 }
 
-// The sums of one batch in *c, those of all ranks of sp added up; gradients only where `train`.
-static bool run(model_case *c, const batch *data, fwa_comm *sp, bool train) {
+// The sums of one batch in *c, those of all ranks of `all` added up where sequences are cut over `sp`; gradients only
+// where `train`.
+static bool run(model_case *c, const batch *data, fwa_comm *sp, fwa_comm *all, bool train) {
     fwa_activations *acts = NULL;
     fwa_tensor gradients = model_gradients(c);
-    bool good = fwa_activations_create(&acts, c->model, c->backend, B, data->T, train, sp) == FWA_OK;
+    bool good = fwa_activations_create(&acts, c->model, c->backend, data->B, data->T, train, sp) == FWA_OK;
     good = good && fwa_activations_commit(acts) == FWA_OK;
     model_clear(c);
     good = good && fwa_model_load(acts, data->tokens, data->targets) == FWA_OK;
     good = good && (train ? fwa_model_train(c->model, acts, &c->state, NULL)
                           : fwa_model_evaluate(c->model, acts, &c->state)) == FWA_OK;
     fwa_activations_destroy(acts);
-    if (!good || !sp) return good;
-    good = sp->all_reduce(sp, NULL, &c->state.loss_sum, 2, FWA_F64, FWA_REDUCE_SUM) == FWA_OK;
-    return good &&
-           (!train || sp->all_reduce(sp, NULL, gradients.data, gradients.shape[0], FWA_F64, FWA_REDUCE_SUM) == FWA_OK);
+    if (!good || !all) return good;
+    good = all->all_reduce(all, NULL, &c->state.loss_sum, 2, FWA_F64, FWA_REDUCE_SUM) == FWA_OK;
+    if (!good || !train) return good;
+    return all->all_reduce(all, NULL, gradients.data, gradients.shape[0], FWA_F64, FWA_REDUCE_SUM) == FWA_OK;
 }
 
 static bool same_sums(const fwa_step_state *a, const fwa_step_state *b) {
@@ -73,17 +76,20 @@ static bool same_gradients(const model_case *c, fwa_tensor expected, const char 
     return true;
 }
 
+// As the world is split: data ranks share out the sequences, the others cut them into pieces of T tokens.
 static bool pieces_equal_whole(const fwa_model_spec *spec, int64_t T, const char *what) {
     model_case c;
     const int32_t document = spec->reset_documents ? spec->document : -1;
+    const int64_t each = B / world->dp_size;
     model_open(&c, spec);
-    batch all = new_batch(T * world->size, spec->vocab, document), mine = piece_of(&all, world->rank * T, T);
-    bool good = run(&c, &all, NULL, true);
+    batch all = new_batch(T * world->sp_size, spec->vocab, document);
+    batch mine = piece_of(&all, world->dp_rank * each, each, world->sp_rank * T, T);
+    bool good = run(&c, &all, NULL, NULL, true);
     fwa_step_state sums = c.state;
     fwa_tensor expected = check_duplicate(model_gradients(&c));
-    good = good && run(&c, &mine, world->all, true);
+    good = good && run(&c, &mine, world->sp, world->all, true);
     good = good && same_sums(&c.state, &sums) && same_gradients(&c, expected, what);
-    good = good && run(&c, &mine, world->all, false) && same_sums(&c.state, &sums);
+    good = good && run(&c, &mine, world->sp, world->all, false) && same_sums(&c.state, &sums);
     if (!good)
         fprintf(stderr, "rank %d: %s, %s, T %lld: loss %.17g of %g, expected %.17g of %g\n", world->rank,
                 spec->mixer[0].name, what, (long long)T, c.state.loss_sum, c.state.valid, sums.loss_sum, sums.valid);
@@ -92,7 +98,7 @@ static bool pieces_equal_whole(const fwa_model_spec *spec, int64_t T, const char
     return good;
 }
 
-// Pieces of 5, and of 1 and 2 tokens: shorter than the convolutions, the windows and a chunk.
+// Pieces of 5 tokens, and of one: shorter than the convolutions, the windows and a chunk.
 static void losses_and_gradients_equal_those_of_whole_sequences(void **state) {
     (void)state;
     EACH_RULE(rule) {
@@ -104,6 +110,18 @@ static void losses_and_gradients_equal_those_of_whole_sequences(void **state) {
                 good &= pieces_equal_whole(&list[i].spec, T, list[i].name);
         ASSERT_ALL(good);
     }
+}
+
+// Two data ranks, each with one of the sequences.
+static void data_ranks_beside_them(void **state) {
+    (void)state;
+    if (world->size % 2) return;
+    ASSERT_ALL(fwa_world_split(world, world->size / 2) == FWA_OK);
+    EACH_RULE(rule) {
+        const fwa_model_spec spec = model_spec_pair(rule, next_rule(rule));
+        ASSERT_ALL(pieces_equal_whole(&spec, 3, "data ranks"));
+    }
+    ASSERT_ALL(fwa_world_split(world, world->size) == FWA_OK);
 }
 
 static void documents_end_at_the_same_tokens(void **state) {
@@ -224,7 +242,7 @@ static bool rule_equals_whole(const fwa_rule *rule, const fwa_mixer_options *opt
     rule_case whole, mine;
     model_open(&c, &spec);
     open_rule(&whole, &c, T * world->size, NULL);
-    open_rule(&mine, &c, T, world->all);
+    open_rule(&mine, &c, T, world->sp);
     fill_rule(&whole);
     fill_rule(&mine);
     const fwa_mixer_layer *layer = &c.model->blocks[0].mixer;
@@ -264,14 +282,70 @@ static void rules_are_the_same_bit_by_bit(void **state) {
     }
 }
 
+static struct {
+    fwa_status (*exchange)(fwa_comm *, fwa_stream *, const void *, int64_t, int, void *, int64_t, int);
+    int64_t sent;
+} wire;
+
+static fwa_status counted_exchange(fwa_comm *comm, fwa_stream *stream, const void *send, int64_t send_bytes, int to,
+                                   void *recv, int64_t recv_bytes, int from) {
+    if (send) wire.sent += send_bytes;
+    return wire.exchange(comm, stream, send, send_bytes, to, recv, recv_bytes, from);
+}
+
+// Bytes over one boundary between pieces, one way, for one layer (docs/sequence_parallel.md).
+static int64_t boundary_bytes(const fwa_mixer_layer *layer) {
+    const fwa_mixer_shape *s = &layer->shape;
+    const fwa_mixer_options *o = &layer->spec->options;
+    const int64_t keys = s->Hq * s->K, values = s->H * s->V;
+    int64_t elements = layer->spec->conv > 0 ? (layer->spec->conv - 1) * (2 * keys + values) : 0;
+    elements += (o->window - 1) * (keys + values) + (o->shift == FWA_SHIFT_NEXT_LATENT ? keys : 0);
+    elements += s->H * s->K * (s->V + (o->normalized_read ? 1 : 0));
+    return B * elements * (int64_t)sizeof(double);
+}
+
+// A step moves the same bytes for pieces of any length, forward and backward; only attention's grow.
+static void what_travels_does_not_grow_with_the_sequence(void **state) {
+    (void)state;
+    fwa_comm *sp = world->sp;
+    wire.exchange = sp->exchange;
+    sp->exchange = counted_exchange;
+    EACH_RULE(rule) {
+        fwa_model_spec spec = model_spec(rule);
+        bool good = true;
+        for (int64_t T = 12; T <= 24; T += 12) {
+            model_case c;
+            model_open(&c, &spec);
+            const int64_t each = boundary_bytes(&c.model->blocks[0].mixer) * spec.L;
+            const int64_t ends = (world->sp_rank < world->sp_size - 1) + (world->sp_rank > 0);
+            batch all = new_batch(T * world->sp_size, spec.vocab, -1),
+                  mine = piece_of(&all, 0, B, world->sp_rank * T, T);
+            wire.sent = 0;
+            good &= run(&c, &mine, sp, NULL, true);
+            const bool as_said = rule->state != FWA_STATE_MATRIX || wire.sent == each * ends;
+            good &= as_said;
+            if (!as_said)
+                fprintf(stderr, "%s, T %lld: %lld bytes, expected %lld\n", rule->name, (long long)T,
+                        (long long)wire.sent, (long long)(each * ends));
+            model_close(&c);
+            check_release(NULL);
+        }
+        ASSERT_ALL(good);
+    }
+    sp->exchange = wire.exchange;
+}
+
 int main(int argc, char **argv) {
     if (fwa_world_create(&world, &argc, &argv) != FWA_OK) {
         fprintf(stderr, "%s\n%s\n", fwa_error_message(), fwa_error_trace());
         return 1;
     }
+    if (fwa_world_split(world, world->size) != FWA_OK) fwa_world_abort(world, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rules_are_the_same_bit_by_bit),
         cmocka_unit_test(losses_and_gradients_equal_those_of_whole_sequences),
+        cmocka_unit_test(what_travels_does_not_grow_with_the_sequence),
+        cmocka_unit_test(data_ranks_beside_them),
         cmocka_unit_test(documents_end_at_the_same_tokens),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
