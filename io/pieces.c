@@ -7,6 +7,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "io/utf8.h"
+
 // Unicode's White_Space property; \s would take U+180E as well. Runs of one class never need to give a character back,
 // so they are possessive; only white space leaves its last character to a word behind it.
 #define SPACE "\\t-\\r\\x{85}\\p{Z}"
@@ -43,21 +45,6 @@ void fwa_pattern_destroy(fwa_pattern *p) {
     free(p);
 }
 
-// Bytes of the UTF-8 character at text[0..bytes), 0 if there is none: surrogates, values beyond U+10FFFF and longer
-// spellings than needed are not.
-static size_t character(const unsigned char *text, size_t bytes) {
-    const unsigned char c = text[0];
-    if (c < 0x80) return 1;
-    const size_t length = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : 2;
-    if (c < 0xC2 || c > 0xF4 || length > bytes) return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xC0) != 0x80) return 0;
-    const unsigned char second = text[1];
-    if ((c == 0xE0 && second < 0xA0) || (c == 0xED && second > 0x9F)) return 0;
-    if ((c == 0xF0 && second < 0x90) || (c == 0xF4 && second > 0x8F)) return 0;
-    return length;
-}
-
 // The first byte at or behind `at` that is in no character; `bytes` if there is none.
 static size_t find_invalid(const unsigned char *text, size_t at, size_t bytes) {
     while (at < bytes) {
@@ -69,7 +56,7 @@ static size_t find_invalid(const unsigned char *text, size_t at, size_t bytes) {
                 continue;
             }
         }
-        const size_t length = character(text + at, bytes - at);
+        const size_t length = fwa_utf8_bytes(text + at, bytes - at);
         if (length == 0) return at;
         at += length;
     }

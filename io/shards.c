@@ -15,10 +15,7 @@
 
 #include "core/shape.h"
 
-#define SHARD_HEADER  1024 // bytes: 256 int32
-#define SHARD_MAGIC   20240520
 #define CHOICES_MAGIC 20240522
-#define SHARD_VERSION 1
 #define SHARD_HINT    "copy the file again, or write it anew"
 #define SCAN_BLOCK    65536              // tokens
 #define FINGERPRINT   ((int64_t)1 << 20) // bytes of each end
@@ -38,7 +35,7 @@ struct fwa_shards {
 };
 
 static const uint16_t *file_tokens(const shard_file *file) {
-    return (const uint16_t *)(const void *)(file->map + SHARD_HEADER);
+    return (const uint16_t *)(const void *)(file->map + FWA_SHARD_HEADER);
 }
 
 static fwa_status map_file(shard_file *file) {
@@ -51,9 +48,9 @@ static fwa_status map_file(shard_file *file) {
     FWA_CHECK_GOTO(S_ISREG(info.st_mode), FWA_FORMAT, done,
                    "token shard %s is not a regular file: the glob of data.* must match shards only", file->path);
     file->bytes = info.st_size;
-    FWA_CHECK_GOTO(file->bytes >= SHARD_HEADER, FWA_FORMAT, done,
+    FWA_CHECK_GOTO(file->bytes >= FWA_SHARD_HEADER, FWA_FORMAT, done,
                    "token shard %s has %lld bytes: expected a header of %d bytes and tokens; " SHARD_HINT, file->path,
-                   (long long)file->bytes, SHARD_HEADER);
+                   (long long)file->bytes, FWA_SHARD_HEADER);
     void *map = mmap(NULL, (size_t)file->bytes, PROT_READ, MAP_SHARED, handle, 0);
     FWA_CHECK_GOTO(map != MAP_FAILED, FWA_IO, done, "cannot map %lld bytes of %s: %s", (long long)file->bytes,
                    file->path, strerror(errno));
@@ -66,17 +63,17 @@ done:
 static fwa_status check_header(shard_file *file) {
     int32_t header[3];
     memcpy(header, file->map, sizeof header);
-    FWA_CHECK(header[0] == SHARD_MAGIC, FWA_FORMAT, "token shard %s has magic %d: expected %d; %s", file->path,
-              header[0], SHARD_MAGIC,
+    FWA_CHECK(header[0] == FWA_SHARD_MAGIC, FWA_FORMAT, "token shard %s has magic %d: expected %d; %s", file->path,
+              header[0], FWA_SHARD_MAGIC,
               header[0] == CHOICES_MAGIC ? "this is a multiple-choice set, not a stream of tokens"
                                          : "is it another kind of file? " SHARD_HINT);
-    FWA_CHECK(header[1] == SHARD_VERSION, FWA_FORMAT,
+    FWA_CHECK(header[1] == FWA_SHARD_VERSION, FWA_FORMAT,
               "token shard %s has version %d: expected %d (uint16 tokens); " SHARD_HINT, file->path, header[1],
-              SHARD_VERSION);
+              FWA_SHARD_VERSION);
     FWA_CHECK(header[2] > 0, FWA_FORMAT, "token shard %s counts %d tokens: expected at least 1; " SHARD_HINT,
               file->path, header[2]);
     file->tokens = header[2];
-    int64_t expected = SHARD_HEADER + file->tokens * (int64_t)sizeof(uint16_t);
+    int64_t expected = FWA_SHARD_HEADER + file->tokens * (int64_t)sizeof(uint16_t);
     FWA_CHECK(file->bytes == expected, FWA_FORMAT,
               "token shard %s has %lld bytes: expected %lld for the %lld tokens of its header, it is %s; " SHARD_HINT,
               file->path, (long long)file->bytes, (long long)expected, (long long)file->tokens,
@@ -166,6 +163,11 @@ int64_t fwa_shards_tokens(const fwa_shards *shards) {
 
 int fwa_shards_files(const fwa_shards *shards) {
     return shards->count;
+}
+
+const char *fwa_shards_path(const fwa_shards *shards, int file, int64_t *tokens) {
+    *tokens = shards->files[file].tokens;
+    return shards->files[file].path;
 }
 
 // The file that holds token `position`.

@@ -11,6 +11,8 @@
 extern "C" {
 #endif
 
+enum { FWA_SHARD_MAGIC = 20240520, FWA_SHARD_VERSION = 1, FWA_SHARD_HEADER = 1024 }; // bytes
+
 typedef struct fwa_shards fwa_shards;
 
 // Opens every file that matches `pattern` (a glob). Checks magic, version, count against size, and every token id
@@ -19,6 +21,8 @@ FWA_MUST_CHECK fwa_status fwa_shards_open(fwa_shards **out, const char *pattern,
 void fwa_shards_close(fwa_shards *shards);
 int64_t fwa_shards_tokens(const fwa_shards *shards); // of all files
 int fwa_shards_files(const fwa_shards *shards);
+// Path of file number `file`, which lives as long as the shards, and its tokens.
+const char *fwa_shards_path(const fwa_shards *shards, int file, int64_t *tokens);
 // tokens[0..count) = stream[start .. start+count). Within the stream; crosses files.
 void fwa_shards_read(const fwa_shards *shards, int64_t start, int64_t count, int32_t *tokens);
 // Hash of file names' base, sizes and the first and last 1 MiB of each: changed data is noticed on resume.

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-#define FWA_ARGUMENTS_MAX 64
+#define FWA_ARGUMENTS_MAX 1024
 
 typedef struct fwa_option {
     const char *name; // "--resume"; NULL ends a list

@@ -99,6 +99,33 @@ static const fwa_command commands[] = {
      "Without --rule the case's attribute says which rule; both must agree. Bad input ends with exit code 2 and a\n"
      "message that names the dataset, and writes nothing.\n",
      fwa_cmd_op},
+    {"data",
+     "tokenize INPUT ... --out FOLDER [--tokenizer FOLDER|bytes] [--format text|jsonl] [--field NAME]\n"
+     "                [--documents file|line] [--val SHARE] [--seed N] [--shard-tokens N] [--threads N]\n"
+     "                | inspect SHARD ... [--tokenizer FOLDER|bytes] [--samples N] [--length N] [--json FILE]",
+     "make token shards from text, or look into them",
+     "tokenize: text files, or JSONL (*.jsonl, *.ndjson) with an object a line, to FOLDER/train_000000.bin, ... and\n"
+     "FOLDER/val_000000.bin, ..., each document behind the tokenizer's document mark. INPUT is a path, a pattern in\n"
+     "quotes, or - for standard input. FOLDER must be new or empty; it is made when all is written, so a run that was\n"
+     "stopped leaves at most FOLDER.tmp, which the next one takes.\n"
+     "\n"
+     "  --tokenizer T      folder with GPT-2's encoder.json and vocab.bpe (default data/gpt2), or bytes\n"
+     "  --format F         default: by the name of the first INPUT\n"
+     "  --field NAME       member of the object with the text (default text)\n"
+     "  --documents D      a text file is a document (default), or a line of it is\n"
+     "  --val SHARE        documents for validation (default 0.01), chosen by a hash of text and --seed (default 0):\n"
+     "                     equal documents fall to the same side, whatever else is in the input\n"
+     "  --shard-tokens N   tokens of a file (default 100000000)\n"
+     "  --threads N        default: the cores that this process may use; the files do not depend on it\n"
+     "\n"
+     "inspect: header, documents and their lengths, the most frequent tokens, and samples as text. SHARD is a path or "
+     "a\n"
+     "pattern in quotes.\n"
+     "\n"
+     "  --tokenizer T      decodes; default data/gpt2 where there is one, else ids are shown\n"
+     "  --samples N        documents shown, spread evenly (default 3), of each --length N tokens (default 48)\n"
+     "  --json FILE        the same numbers as an object\n",
+     fwa_cmd_data},
     {"info", "", "rules, operators, backends and versions of this build", "", fwa_cmd_info},
 };
 

@@ -126,9 +126,13 @@ static int terminal_columns(void) {
 
 void fwa_progress_live(const fwa_progress *progress) {
     char text[LINE_BYTES];
+    fwa_progress_live_text(fwa_progress_text(progress, text, sizeof text));
+}
+
+void fwa_progress_live_text(const char *text) {
     const double time = fwa_clock_seconds();
     if (!isatty(STDERR_FILENO) || (live.ever && time - live.last < LIVE_SECONDS)) return;
-    fprintf(stderr, "\r%.*s\033[K", terminal_columns(), fwa_progress_text(progress, text, sizeof text));
+    fprintf(stderr, "\r%.*s\033[K", terminal_columns(), text);
     fflush(stderr);
     live.drawn = live.ever = true;
     live.last = time;

@@ -28,6 +28,7 @@ const char *fwa_progress_text(const fwa_progress *progress, char *text, size_t s
 void fwa_progress_log(const fwa_progress *progress);
 // The live line, redrawn in place at most ten times a second; nothing where stderr is no terminal.
 void fwa_progress_live(const fwa_progress *progress);
+void fwa_progress_live_text(const char *text); // the same with any line
 // Ends the live line so that other output starts on a line of its own.
 void fwa_progress_clear(void);
 
