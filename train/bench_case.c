@@ -178,6 +178,11 @@ static double error_of(const void *got, fwa_dtype type, const fwa_tensor truth) 
     return size > 0 ? sqrt(difference / size) : sqrt(difference / (double)n);
 }
 
+// A NaN is larger than all else, whichever comes first.
+static double larger(double a, double b) {
+    return isnan(a) || a >= b ? a : b;
+}
+
 static double apart(double a, double b) {
     return fabs(a - b) / fmax(fabs(b), 1e-30);
 }
@@ -188,8 +193,7 @@ static double error_of_state(const fwa_step_state *a, const fwa_step_state *b) {
                              apart(a->grad_norm, b->grad_norm),     apart(a->grad_scale, b->grad_scale),
                              apart(a->norm_mean, b->norm_mean)};
     double worst = a->skip == b->skip && a->accepted == b->accepted && a->skipped == b->skipped ? 0.0 : 1.0;
-    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
-        if (!(errors[i] <= worst)) worst = errors[i]; // a NaN as well
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) worst = larger(worst, errors[i]);
     return worst;
 }
 
@@ -209,6 +213,11 @@ static fwa_status compare_one(fwa_bench_call *call, fwa_bench_call *truth, int i
     return status == FWA_OK ? status : fwa_error_pass(status, __FILE__, __LINE__, __func__);
 }
 
+void fwa_bench_keep_worse(fwa_bench_error *worst, const fwa_bench_error *one) {
+    if (!one->name) return;
+    if (!worst->name || (!isnan(worst->ratio) && !(one->ratio <= worst->ratio))) *worst = *one;
+}
+
 fwa_status fwa_bench_compare(fwa_bench_call *call, fwa_bench_call *truth, int pass, bool part, fwa_bench_error *worst) {
     *worst = (fwa_bench_error){0, 0, 0, NULL};
     for (int i = 0; i < FWA_BENCH_ARGUMENTS; i++) {
@@ -219,7 +228,8 @@ fwa_status fwa_bench_compare(fwa_bench_call *call, fwa_bench_call *truth, int pa
         const double limit = limit_of(call, a);
         FWA_TRY(compare_one(call, truth, i, &error));
         const double ratio = error > limit ? (limit > 0 ? error / limit : INFINITY) : error == 0 ? 0 : error / limit;
-        if (!worst->name || !(ratio <= worst->ratio)) *worst = (fwa_bench_error){error, limit, ratio, a->name};
+        const fwa_bench_error one = {error, limit, ratio, a->name};
+        fwa_bench_keep_worse(worst, &one);
     }
     return FWA_OK;
 }

@@ -86,6 +86,9 @@ typedef struct fwa_bench_error {
     const char *name; // of the result; NULL: nothing was compared
 } fwa_bench_error;
 
+// *worst = the worse of the two; nothing is worse than a NaN.
+void fwa_bench_keep_worse(fwa_bench_error *worst, const fwa_bench_error *one);
+
 // Compares the results of a pass, from both calls' memory. `part`: `call` is larger than `truth`, which is its first
 // rows; only results by rows are compared then.
 FWA_MUST_CHECK fwa_status fwa_bench_compare(fwa_bench_call *call, fwa_bench_call *truth, int pass, bool part,

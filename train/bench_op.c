@@ -38,10 +38,6 @@ static fwa_status run_passes(fwa_bench_call *call, const fwa_backend *like) {
     return FWA_OK;
 }
 
-static void keep_worse(fwa_bench_error *worst, const fwa_bench_error *one) {
-    if (one->name && (!worst->name || !(one->ratio <= worst->ratio))) *worst = *one;
-}
-
 // Runs `of` at `sizes` and compares both passes; `part`: with the first rows only.
 static fwa_status compare_at(const bench *b, const fwa_bench_case *of, const fwa_bench_sizes *sizes,
                              fwa_bench_call *truth, bool part, fwa_bench_call *call, fwa_bench_error worst[2]) {
@@ -51,7 +47,7 @@ static fwa_status compare_at(const bench *b, const fwa_bench_case *of, const fwa
         fwa_bench_error one;
         if (!of->pass[pass] || (part && pass == 1 && sizes->T != truth->sizes.T)) continue;
         FWA_TRY(fwa_bench_compare(call, truth, pass, part, &one));
-        keep_worse(&worst[pass], &one);
+        fwa_bench_keep_worse(&worst[pass], &one);
     }
     return FWA_OK;
 }

@@ -119,6 +119,10 @@ static void every_wrong_result_is_found(void **state) {
             memset((char *)calls[0].t[a].data + fwa_tensor_bytes(calls[0].t[a]) / 16 * 8, 0x40, 8);
             check_ok(fwa_bench_compare(&calls[0], &calls[1], argument->backward, false, &error));
             if (!(error.ratio > 1)) fail_msg("%s: nobody saw that %s is wrong", of->name, argument->name);
+            if (argument->type == FWA_BENCH_IDS || argument->type == FWA_BENCH_FLAGS) break;
+            memset(calls[0].t[a].data, 0xFF, fwa_tensor_bytes(calls[0].t[a])); // NaN, in front of sound results
+            check_ok(fwa_bench_compare(&calls[0], &calls[1], argument->backward, false, &error));
+            if (error.ratio <= 1) fail_msg("%s: nobody saw that %s is NaN", of->name, argument->name);
             break;
         }
         fwa_bench_close(&calls[0]);
