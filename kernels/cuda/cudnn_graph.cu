@@ -247,18 +247,20 @@ int cudnn_graph::engines(cudnnBackendDescriptor_t (&configurations)[most_engines
 fwa_status cudnn_graph::plan(cudnn_plan *out) {
     cudnnBackendDescriptor_t configurations[most_engines];
     char reason[512] = "no engine is proposed";
+    out->descriptor = nullptr;
     const int count = engines(configurations);
     for (int i = 0; i < count; i++) {
         cudnnBackendDescriptor_t d = nullptr;
         FWA_TRY(cudnn_status(cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d),
                              "cudnnBackendCreateDescriptor"));
         const cudnnStatus_t got = build(handle, d, configurations[i], &out->workspace);
-        out->descriptor = d;
-        if (got == CUDNN_STATUS_SUCCESS) return FWA_OK;
+        if (got == CUDNN_STATUS_SUCCESS) {
+            out->descriptor = d;
+            return FWA_OK;
+        }
         explain(got, reason);
         (void)cudnnBackendDestroyDescriptor(d);
     }
-    out->descriptor = nullptr;
     FWA_TRY(status);
     FWA_FAIL(FWA_UNSUPPORTED, "cuDNN %zu does not run this graph: %s", cudnnGetVersion(), reason);
 }

@@ -132,6 +132,7 @@ fwa_status find_fastest(bench *b, proposal *found, int count, int *best) {
 // Measures with d itself as the target where it is not read, in memory of its own where it is.
 fwa_status measure(fwa_stream *stream, const product *p, product_operands o, proposal *found, int count, int *best) {
     void *own = nullptr;
+    fwa_status status = FWA_OK;
     const product_kind &kind = p->kind;
     if (kind.in_place && o.beta != 0.0f) {
         const size_t size = fwa_dtype_size(static_cast<fwa_dtype>(kind.out));
@@ -140,11 +141,12 @@ fwa_status measure(fwa_stream *stream, const product *p, product_operands o, pro
             (void)cudaGetLastError();
             return FWA_OK;
         }
-        FWA_CUDA_TRY(cudaMemsetAsync(own, 0, bytes, stream->handle));
         o.c = o.d = own;
+        status = fwa_cuda_status(cudaMemsetAsync(own, 0, bytes, stream->handle), "cudaMemsetAsync", __FILE__, __LINE__,
+                                 __func__);
     }
     bench b = {stream, p, o, nullptr, nullptr};
-    const fwa_status status = find_fastest(&b, found, count, best);
+    if (status == FWA_OK) status = find_fastest(&b, found, count, best);
     if (own) (void)cudaFree(own);
     FWA_TRY(status);
     return FWA_OK;
