@@ -8,7 +8,6 @@ namespace {
 using namespace fwa;
 
 constexpr int threads = 256;
-constexpr float log2_e = 1.4426950408889634f;
 
 // |x_r|^2 of the rows of a tile.
 template <int K> __device__ void key_norms(const chunk_task &a, int64_t b, int64_t hq, int c, float *norms) {
@@ -92,7 +91,7 @@ __global__ void __launch_bounds__(threads)
     const int c = static_cast<int>(blockIdx.x) % a.chunks, key = static_cast<int>(blockIdx.x) / a.chunks;
     const int b = key / a.Hq, hq = key % a.Hq, r = static_cast<int>(threadIdx.x) % 64;
     const int pair = static_cast<int>(threadIdx.x) / 64, t = tile_step(a, c, r);
-    const bool own = r >= a.halo && t < a.T, dropped = own && rate.task.drop && rate.task.drop[b * a.T + t];
+    const bool own = r >= a.halo && t < a.T, dropped = own && rate.task.drop && rate.task.drop[b * rate.task.T + t];
     step_scalars scalars = {};
     if (own && pair < a.group) scalars = scalars_of_step(rate.task, b, hq * a.group + pair, t);
     if (rate.kind == rate_kind::falcon) {

@@ -135,11 +135,9 @@ fwa_status bytes_of(const mixer_kit &kit, const fwa_mixer_call *call, bool backw
 const fast_path *const fast_paths[] = {&chunk_additive};
 
 fwa_status is_hopper(const fwa_backend *backend, bool *hopper) {
-    int major = 9, minor = 0;
-    if (!backend->plan_only) {
-        FWA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, backend->device));
-        FWA_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, backend->device));
-    }
+    int major = 0, minor = 0;
+    FWA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, backend->device));
+    FWA_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, backend->device));
     *hopper = major == 9 && minor == 0;
     return FWA_OK;
 }
