@@ -28,7 +28,7 @@ static bool in_srun_step(void) {
     return set("SLURM_PROCID") && step && step[0] && strtoul(step, NULL, 10) < FIRST_SPECIAL_STEP;
 }
 
-fwa_status fwa_launcher_detect(fwa_launcher *out) {
+static fwa_status detect(fwa_launcher *out) {
     *out = (fwa_launcher){0};
     // Under mpirun inside a Slurm job the SLURM_* of a rank speak of mpirun's own daemons: not asked.
     if (set("OMPI_COMM_WORLD_SIZE")) {
@@ -48,5 +48,22 @@ fwa_status fwa_launcher_detect(fwa_launcher *out) {
         "got an srun step of %ld tasks (%s) without PMI, expected PMIx, PMI or mpirun: MPI would start %ld separate "
         "jobs of one rank; use `srun --mpi=pmix` (`srun --mpi=list` shows what there is) or mpirun",
         out->tasks, out->source, out->tasks);
+    return FWA_OK;
+}
+
+fwa_status fwa_launcher_detect(fwa_launcher *out) {
+    FWA_TRY(detect(out));
+    fwa_launcher wanted = {0};
+    read_tasks(&wanted, (const char *const[]){"FWA_TASKS", NULL});
+    if (wanted.tasks == 0) return FWA_OK;
+    FWA_CHECK(
+        out->mpi || wanted.tasks == 1, FWA_USAGE,
+        "number of ranks: got a process that no launcher of this MPI has started, expected one of %ld (FWA_TASKS): "
+        "load the MPI that fwa was built with, and use its mpirun or `srun --mpi=pmix`",
+        wanted.tasks);
+    FWA_CHECK(out->tasks == 0 || out->tasks == wanted.tasks, FWA_USAGE,
+              "number of ranks: got %ld from %s, expected the %ld tasks of the job (FWA_TASKS)", out->tasks,
+              out->source, wanted.tasks);
+    *out = (fwa_launcher){.mpi = out->mpi, .tasks = wanted.tasks, .source = wanted.source};
     return FWA_OK;
 }

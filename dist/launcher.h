@@ -16,7 +16,8 @@ typedef struct fwa_launcher {
     const char *source; // the variable that `tasks` comes from
 } fwa_launcher;
 
-// Not collective. FWA_COMM inside an srun step of several tasks without PMI: MPI would start as many jobs of one rank.
+// Not collective. FWA_USAGE where a batch script says by FWA_TASKS that there are to be other ranks; FWA_COMM inside an
+// srun step of several tasks without PMI: MPI would start as many jobs of one rank.
 FWA_MUST_CHECK fwa_status fwa_launcher_detect(fwa_launcher *out);
 
 #ifdef __cplusplus

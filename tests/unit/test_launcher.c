@@ -18,6 +18,7 @@ static const char *const all_names[] = {"OMPI_COMM_WORLD_SIZE",
                                         "SLURM_STEP_NUM_TASKS",
                                         "SLURM_NTASKS",
                                         "SLURM_NPROCS",
+                                        "FWA_TASKS",
                                         NULL};
 
 static int clear(void **state) {
@@ -104,11 +105,27 @@ static void a_world_of_one(void **state) {
     fwa_world_destroy(NULL);
 }
 
+static void tasks_of_the_job(void **state) {
+    (void)state;
+    fwa_launcher l;
+    check_ok(DETECT(&l, "FWA_TASKS=4", "OMPI_COMM_WORLD_SIZE=4"));
+    assert_true(l.mpi && l.tasks == 4);
+    check_ok(DETECT(&l, "FWA_TASKS=4", "PMIX_RANK=0"));
+    assert_true(l.mpi && l.tasks == 4);
+    assert_string_equal(l.source, "FWA_TASKS");
+    check_ok(DETECT(&l, "FWA_TASKS=1"));
+    assert_true(!l.mpi && l.tasks == 1);
+    check_status(DETECT(&l, "FWA_TASKS=2"), FWA_USAGE);
+    check_status(DETECT(&l, "FWA_TASKS=4", "OMPI_COMM_WORLD_SIZE=2"), FWA_USAGE);
+    check_status(DETECT(&l, "FWA_TASKS=1", "PMI_RANK=0", "PMI_SIZE=3"), FWA_USAGE);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(launchers_with_mpi, clear),
         cmocka_unit_test_setup(an_srun_step_without_pmi_is_refused, clear),
         cmocka_unit_test_setup(one_process_needs_no_launcher, clear),
+        cmocka_unit_test_setup(tasks_of_the_job, clear),
         cmocka_unit_test_setup(a_world_of_one, clear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
