@@ -158,10 +158,18 @@ bool of_here(const char *record, const char *device) {
 }
 
 // Sets up the algorithm; false where the library does not take it for this product on this device.
+// Split sums are added in fp32 through the workspace, as set_preference asks for (gemm.cu): no record may do otherwise.
+bool adds_in_place(const char *record) {
+    int64_t split = 0, reduction = 0;
+    return find_number(record, "split_k", &split) && find_number(record, "reduction", &reduction) && split > 1 &&
+           reduction != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
 bool read_algorithm(const fwa_cuda_products *products, const char *record, product *p) {
     const cudaDataType_t in = product_type(p->kind.act), out = product_type(p->kind.out);
     int64_t number = 0;
     cublasLtMatmulHeuristicResult_t checked = {};
+    if (adds_in_place(record)) return false;
     if (!find_number(record, "algorithm", &number) || number < 0 || number > INT32_MAX ||
         cublasLtMatmulAlgoInit(products->handle, product_compute(p->kind), CUDA_R_32F, in, in, out, out,
                                static_cast<int>(number), &p->algorithm) != CUBLAS_STATUS_SUCCESS)
