@@ -158,7 +158,7 @@ bool of_here(const char *record, const char *device) {
 }
 
 // Sets up the algorithm; false where the library does not take it for this product on this device.
-// Split sums are added in fp32 through the workspace, as set_preference asks for (gemm.cu): no record may do otherwise.
+// Split sums are added in fp32 through the workspace, as product_choice.cu asks for: no record may do otherwise.
 bool adds_in_place(const char *record) {
     int64_t split = 0, reduction = 0;
     return find_number(record, "split_k", &split) && find_number(record, "reduction", &reduction) && split > 1 &&
