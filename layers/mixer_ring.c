@@ -1,6 +1,7 @@
 // A mixer layer over pieces of sequences.
 #include "layers/mixer_ring.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 // Groups in the ring, at most, for every rank: n ranks idle for (n-1) of the n-1 + groups steps of a pass.
@@ -19,10 +20,17 @@ typedef struct ring {
     int64_t state;          // elements of a group's state
 } ring;
 
+// FWA_RING_GROUPS in the environment of all ranks takes the place of the number above, for measuring.
+static int64_t most_groups(const fwa_layer_context *ctx) {
+    const char *asked = getenv("FWA_RING_GROUPS");
+    const int64_t most = asked ? strtoll(asked, NULL, 10) : 0;
+    return most > 0 ? most : (int64_t)GROUPS_A_RANK * ctx->sp->size;
+}
+
 // The most groups that leave every thread a head, sequences before heads. Value heads of one query head part only where
 // no key comes in, as its gradient would have to be added up, too.
 static void choose_groups(const fwa_layer_context *ctx, const fwa_mixer_shape *s, ring *r) {
-    const int64_t most = r->matrix ? GROUPS_A_RANK * ctx->sp->size : 1;
+    const int64_t most = r->matrix ? most_groups(ctx) : 1;
     const bool one = s->Hq == 1 && r->keys == 0;
     r->groups = r->across = 1;
     for (int64_t i = 1; i <= ctx->B * s->H; i++) {

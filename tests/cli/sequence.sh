@@ -65,6 +65,16 @@ trained 1 whole-f32 pieces.yaml train.precision=f32 train.steps=5 optimizer.lr=3
 trained 4 pieces-f32 pieces.yaml train.precision=f32 train.steps=5 optimizer.lr=3e-4 parallel.sp=4
 close_numbers whole-f32 pieces-f32 loss 1e-4 5
 
+# One group in the ring, and as many as there are.
+for groups in 1 100; do
+    # shellcheck disable=SC2086 # the launcher and its options
+    run env FWA_RING_GROUPS=$groups $mpirun -np 2 "$FWA" train pieces.yaml run.name="groups-$groups" parallel.sp=2 \
+        train.stop_after=5
+    expect 0
+    head -n 5 runs/whole/metrics.jsonl >runs/whole-rest/metrics.jsonl
+    close_numbers whole-rest "groups-$groups" loss 1e-10
+done
+
 # The plan says how it is cut.
 on 4 train pieces.yaml parallel.sp=2 --dry-run
 expect 0 "2 data x 2 sequence" "sequences of 8 tokens" "64 tokens a step"
