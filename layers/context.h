@@ -16,6 +16,8 @@ typedef struct fwa_layer_context {
     const fwa_params *params;
     fwa_comm *sp;     // ranks that hold the other pieces of these sequences, over the backend's memory, in order; NULL:
                       // whole sequences are here
+    int64_t heads;    // fewest that a rank works on at a time while states go round (layers/mixer_ring.h); the same on
+                      // all ranks of sp
     int64_t B, T;     // sequences and tokens of a sequence here
     int64_t position; // of the first token here in its sequence
     fwa_tensor reset; // u8 [B,T], 1 at a document's first token: nothing is carried into it; absent: one document

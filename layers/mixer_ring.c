@@ -27,7 +27,7 @@ static int64_t most_groups(const fwa_layer_context *ctx) {
     return most > 0 ? most : (int64_t)GROUPS_A_RANK * ctx->sp->size;
 }
 
-// The most groups that leave every thread a head, sequences before heads. Value heads of one query head part only where
+// The most groups of ctx->heads heads, sequences before heads. Value heads of one query head part only where
 // no key comes in, as its gradient would have to be added up, too.
 static void choose_groups(const fwa_layer_context *ctx, const fwa_mixer_shape *s, ring *r) {
     const int64_t most = r->matrix ? most_groups(ctx) : 1;
@@ -36,7 +36,7 @@ static void choose_groups(const fwa_layer_context *ctx, const fwa_mixer_shape *s
     for (int64_t i = 1; i <= ctx->B * s->H; i++) {
         const int64_t sequences = fwa_min(i, ctx->B), heads = i / sequences;
         const bool whole = sequences * heads == i && ctx->B % sequences == 0 && (one ? s->H : s->Hq) % heads == 0;
-        if (i > most || !whole || ctx->B * s->H / i < ctx->backend->threads) continue;
+        if (i > most || !whole || ctx->B * s->H / i < ctx->heads) continue;
         r->groups = i;
         r->across = heads;
     }

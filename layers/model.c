@@ -126,15 +126,20 @@ static fwa_status plan_activations(fwa_activations *acts, const fwa_model *model
 }
 
 fwa_status fwa_activations_create(fwa_activations **out, const fwa_model *model, fwa_backend *backend, int64_t B,
-                                  int64_t T, bool train, fwa_comm *sp) {
+                                  int64_t T, bool train, fwa_pieces pieces) {
     fwa_status status = FWA_OK;
     fwa_activations *acts = calloc(1, sizeof *acts);
     FWA_CHECK(acts, FWA_MEMORY, "activations: out of memory");
     size_t L = (size_t)model->spec.L;
     acts->L = (int)L;
     acts->train = train;
-    acts->ctx = (fwa_layer_context){
-        .backend = backend, .params = &model->params, .sp = sp, .B = B, .T = T, .position = sp ? sp->rank * T : 0};
+    acts->ctx = (fwa_layer_context){.backend = backend,
+                                    .params = &model->params,
+                                    .sp = pieces.sp,
+                                    .heads = pieces.heads,
+                                    .B = B,
+                                    .T = T,
+                                    .position = pieces.sp ? pieces.sp->rank * T : 0};
     acts->x = calloc(L + 1, sizeof *acts->x);
     acts->blocks = calloc(L, sizeof *acts->blocks);
     acts->block_scratch = calloc(L, sizeof *acts->block_scratch);

@@ -43,11 +43,16 @@ typedef struct fwa_activations {
     int L;
 } fwa_activations;
 
-// Plans activations of `model` for B sequences of T tokens. `sp`: ranks that hold the pieces of T tokens of sequences
-// that are longer (layers/context.h), borrowed; NULL: sequences are whole. With more than one rank, what runs these
-// activations is Collective over sp.
+// Where the pieces of sequences are: {NULL, 0} for whole ones.
+typedef struct fwa_pieces {
+    fwa_comm *sp;  // layers/context.h
+    int64_t heads; // the most threads that a rank of sp has
+} fwa_pieces;
+
+// Plans activations of `model` for B sequences of T tokens, or for the pieces of T tokens of longer ones that the ranks
+// of pieces.sp, which is borrowed, hold. With more than one rank, what runs these activations is Collective over sp.
 FWA_MUST_CHECK fwa_status fwa_activations_create(fwa_activations **out, const fwa_model *model, fwa_backend *backend,
-                                                 int64_t B, int64_t T, bool train, fwa_comm *sp);
+                                                 int64_t B, int64_t T, bool train, fwa_pieces pieces);
 FWA_MUST_CHECK fwa_status fwa_activations_commit(fwa_activations *acts);
 void fwa_activations_destroy(fwa_activations *acts);
 

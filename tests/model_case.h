@@ -171,7 +171,7 @@ static inline void model_shake(const model_case *c) {
 
 static inline fwa_activations *activations_new(model_case *c, int64_t B, int64_t T, bool train) {
     fwa_activations *acts;
-    check_ok(fwa_activations_create(&acts, c->model, c->backend, B, T, train, NULL));
+    check_ok(fwa_activations_create(&acts, c->model, c->backend, B, T, train, (fwa_pieces){NULL, 0}));
     check_ok(fwa_activations_commit(acts));
     return acts;
 }

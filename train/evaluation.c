@@ -29,7 +29,7 @@ static void close_evaluator(evaluator *e) {
 static fwa_status open_evaluator(evaluator *e, int64_t width) {
     e->T = fwa_addition_length((fwa_addition_format)e->config->task.format, width) - 1;
     size_t bytes = (size_t)(e->batch * e->T) * sizeof(int32_t);
-    FWA_TRY(fwa_activations_create(&e->acts, e->model, e->backend, e->batch, e->T, false, NULL));
+    FWA_TRY(fwa_activations_create(&e->acts, e->model, e->backend, e->batch, e->T, false, (fwa_pieces){NULL, 0}));
     fwa_status status = fwa_activations_commit(e->acts);
     if (status == FWA_MEMORY)
         FWA_FAIL(FWA_MEMORY, "%s; lower --batch from %lld", fwa_error_message(), (long long)e->batch);

@@ -64,9 +64,10 @@ static fwa_status build(fwa_trainer *t, bool plan_only) {
     t->sharded = config->parallel.zero == 1 && t->world->size > 1;
     if (t->sharded) FWA_TRY(fwa_params_shard(&t->model->params, t->world->rank, t->world->size));
     int64_t m = config->train.micro_batch;
-    fwa_comm *sp = t->world->sp; // of the same ranks as t->sp, which takes its place once there is memory
-    FWA_TRY(fwa_activations_create(&t->acts, t->model, t->backend, m, T, true, sp));
-    if (config->eval.every > 0) FWA_TRY(fwa_activations_create(&t->eval, t->model, t->backend, m, T, false, sp));
+    // world->sp is of the same ranks as t->sp, which takes its place once there is memory.
+    const fwa_pieces pieces = {t->world->sp, t->threads_most};
+    FWA_TRY(fwa_activations_create(&t->acts, t->model, t->backend, m, T, true, pieces));
+    if (config->eval.every > 0) FWA_TRY(fwa_activations_create(&t->eval, t->model, t->backend, m, T, false, pieces));
     t->accumulation = config->train.global_batch / (m * t->world->dp_size);
     if (plan_only) return FWA_OK;
     FWA_TRY(fwa_memory_check(t));
@@ -113,7 +114,9 @@ fwa_status fwa_trainer_create(fwa_trainer **out, fwa_world *world, fwa_config *c
     t->world = world;
     t->config = config;
     t->best_val_loss = NAN;
-    fwa_status status = fwa_world_agree(world, build(t, plan_only));
+    t->threads_most = config->run.threads > 0 ? config->run.threads : world->cores;
+    fwa_status status = world->all->all_reduce(world->all, NULL, &t->threads_most, 1, FWA_I64, FWA_REDUCE_MAX);
+    if (status == FWA_OK) status = fwa_world_agree(world, build(t, plan_only));
     if (status == FWA_OK && !plan_only) status = join_ranks(t);
     if (status != FWA_OK) {
         fwa_trainer_destroy(t);

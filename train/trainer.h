@@ -32,6 +32,7 @@ typedef struct fwa_trainer {
     fwa_activations *eval; // NULL where eval.every is 0
     fwa_comm *comm;        // of all ranks, over the backend's memory: sums of gradients
     fwa_comm *sp;          // the same of the ranks that hold the pieces of this rank's sequences
+    int64_t threads_most;  // of any rank
     bool sharded;          // each rank updates its piece of the parameters (layers/shard.h)
     fwa_buckets *buckets;
     fwa_step_state *state; // device memory

@@ -45,7 +45,8 @@ static batch piece_of(const batch *all, int64_t first, int64_t count, int64_t be
 static bool run(model_case *c, const batch *data, fwa_comm *sp, fwa_comm *all, bool train) {
     fwa_activations *acts = NULL;
     fwa_tensor gradients = model_gradients(c);
-    bool good = fwa_activations_create(&acts, c->model, c->backend, data->B, data->T, train, sp) == FWA_OK;
+    bool good =
+        fwa_activations_create(&acts, c->model, c->backend, data->B, data->T, train, (fwa_pieces){sp, 1}) == FWA_OK;
     good = good && fwa_activations_commit(acts) == FWA_OK;
     model_clear(c);
     good = good && fwa_model_load(acts, data->tokens, data->targets) == FWA_OK;
@@ -153,7 +154,8 @@ static void open_rule(rule_case *r, model_case *c, int64_t T, fwa_comm *sp) {
     const fwa_block *block = &c->model->blocks[0];
     size_t bytes = 0;
     memset(r, 0, sizeof *r);
-    r->ctx = (fwa_layer_context){.backend = c->backend, .params = &c->model->params, .sp = sp, .B = B, .T = T};
+    r->ctx =
+        (fwa_layer_context){.backend = c->backend, .params = &c->model->params, .sp = sp, .heads = 1, .B = B, .T = T};
     r->ctx.position = sp ? sp->rank * T : 0;
     check_ok(fwa_arena_create(&r->kept, "kept"));
     check_ok(fwa_arena_create(&r->scratch, "scratch"));

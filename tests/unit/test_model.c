@@ -91,7 +91,7 @@ static void test_large_vocabularies_take_several_pieces(void **state) {
     spec.N = spec.vocab = 50304;
     check_ok(fwa_backend_create_plan(&plan, FWA_BF16, 1));
     check_ok(fwa_model_create(&model, &spec, plan, true));
-    check_ok(fwa_activations_create(&acts, model, plan, 8, 1024, true, NULL));
+    check_ok(fwa_activations_create(&acts, model, plan, 8, 1024, true, (fwa_pieces){NULL, 0}));
     assert_int_equal(acts->head.rows, 4096); // two even pieces
     assert_int_equal(acts->head.logits.shape[0], acts->head.rows);
     fwa_activations_destroy(acts);
