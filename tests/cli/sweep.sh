@@ -55,7 +55,7 @@ expect 1 "2 of 4 points failed"
 check "a point did not go on to more steps" test "$(wc -l <"runs/four/lr=3e-3,seed=0/metrics.jsonl")" = 7
 
 # A signal: the point saves, the sweep leaves with 75, and the same command goes on as if nothing had been.
-sed -e 's/1e30/1e-3/' -e 's/steps: 6/steps: 300/' four.yaml >long.yaml
+sed -e 's/1e30/1e-3/' -e 's/steps: 6/steps: 120/' four.yaml >long.yaml
 for launch in "" "$mpirun -np 2"; do
     name=long${launch:+2}
     [ "$name" = long ] || cp long.yaml "$name.yaml"
@@ -75,15 +75,15 @@ for launch in "" "$mpirun -np 2"; do
     check_not "a stopped point counts as failed" grep -r . "runs/$name" --include='*.failed'
     run "$FWA" sweep "$name.yaml" train.micro_batch="$micro" ${launch:+--launch "$launch"}
     expect 0 "resumed from"
-    check "not four points of 300 rows" test "$(cat "runs/$name"/*/metrics.jsonl | wc -l)" = 1200
+    check "not four points of 120 rows" test "$(cat "runs/$name"/*/metrics.jsonl | wc -l)" = 480
     for point in "runs/$name"/*/; do no_leftovers "${point#runs/}"; done
 done
-trained 1 straight tiny.yaml train.steps=300 schedule.kind=constant schedule.min_lr=0 guard.max_skips=2 eval.every=3
+trained 1 straight tiny.yaml train.steps=120 schedule.kind=constant schedule.min_lr=0 guard.max_skips=2 eval.every=3
 same_curve straight long/lr=3e-3,seed=0
 close_numbers straight long2/lr=3e-3,seed=0 loss 1e-3 20
 
 # SIGKILL to the sweep: its child saves and leaves, and another sweep goes on; while it trains, another one passes it by.
-sed 's/steps: 300/steps: 100000/' long.yaml >killed.yaml
+sed 's/steps: 120/steps: 100000/' long.yaml >killed.yaml
 start "$FWA" sweep killed.yaml
 wait_for_rows killed/lr=3e-3,seed=0 5
 run "$FWA" sweep killed.yaml --list
