@@ -53,6 +53,9 @@ static fwa_status allocate(fwa_trainer *t) {
 static fwa_status build(fwa_trainer *t, bool plan_only) {
     fwa_config *config = t->config;
     fwa_model_spec spec;
+    FWA_CHECK(config->parallel.sp == t->world->sp_size, FWA_ERROR,
+              "trainer: got ranks split for %d pieces of a sequence, expected parallel.sp %lld (fwa_world_split)",
+              t->world->sp_size, (long long)config->parallel.sp);
     FWA_TRY(fwa_setup_layout(config, t->world));
     bool lm = config->task.name == FWA_TASK_LM; // needs files; its sizes are known without them
     if (!t->source && (!plan_only || !lm)) FWA_TRY(fwa_source_create(&t->source, config));
