@@ -225,7 +225,12 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
         fwa_backend_device_count(FWA_BACKEND_CUDA) > 0)
         kind = FWA_BACKEND_CUDA;
     const int threads = config->run.threads > 0 ? (int)config->run.threads : world->cores;
-    if (plan_only) return fwa_backend_create_plan(out, precision, threads);
+    const bool usable = kind == FWA_BACKEND_CUDA && fwa_backend_device_count(kind) > 0;
+    if (plan_only && (!usable || precision == FWA_F64)) {
+        if (world->rank == 0 && (kind == FWA_BACKEND_CUDA || precision == FWA_BF16))
+            fwa_log_info("no usable GPU here: the memory of mixing rules is planned as on the cpu");
+        return fwa_backend_create_plan(out, precision, threads);
+    }
     if (kind == FWA_BACKEND_CUDA && precision == FWA_F64)
         fwa_config_problem(
             config, "train.precision",
@@ -239,8 +244,7 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
     }
     FWA_TRY(fwa_config_finish(config));
     int device = 0;
-    if (kind == FWA_BACKEND_CUDA && fwa_backend_device_count(kind) > 0)
-        FWA_TRY(fwa_ranks_device(world, fwa_backend_device_count(kind), &device));
+    if (usable && !plan_only) FWA_TRY(fwa_ranks_device(world, fwa_backend_device_count(kind), &device));
     FWA_TRY(fwa_backend_create(out, kind, precision, device, threads));
     (*out)->deterministic = config->debug.deterministic;
     fwa_status status = fwa_backend_complete(*out);

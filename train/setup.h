@@ -21,8 +21,9 @@ FWA_MUST_CHECK fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *
 // Not collective. Every problem of a configuration that can be told without data, device and run folder, together.
 FWA_MUST_CHECK fwa_status fwa_setup_check(fwa_config *config, const fwa_world *world);
 
-// Not collective. The backend of run.backend and train.precision for this rank. `plan_only`: nothing will run, so that
-// a plan for another machine's types can be made; only sizes may be asked of such a backend.
+// Not collective. The backend of run.backend and train.precision for this rank. `plan_only`: nothing will run and
+// only sizes may be asked, so that a plan for another machine can be made: any number of ranks on this machine's GPU,
+// or without one the types of a GPU and the memory that the CPU's kernels need.
 FWA_MUST_CHECK fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_world *world,
                                             bool plan_only);
 
