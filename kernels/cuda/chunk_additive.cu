@@ -3,6 +3,7 @@
 #include "kernels/cuda/chunk_additive.cuh"
 
 #include "core/shape.h"
+#include "kernels/cuda/chunk_call.cuh"
 #include "kernels/cuda/chunk_edges.cuh"
 #include "kernels/cuda/mixer_common.cuh"
 #include "kernels/cuda/moves.cuh"
@@ -11,14 +12,10 @@ namespace {
 
 using namespace fwa;
 
-bool tensor_size(int64_t n) {
-    return n == 64 || n == 128;
-}
-
 const char *refusal(const mixer_kit &kit, const fwa_mixer_call *call) {
     const fwa_mixer_options &options = call->options;
     if (kit.rate != rate_kind::plain && kit.rate != rate_kind::falcon) return "the rule has steps of another kind";
-    if (!tensor_size(call->shape.K) || !tensor_size(call->shape.V)) return "K and V are not 64 or 128";
+    if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
     if (options.window > halo_most + 1) return "the window is longer than 4";
     if (options.read != FWA_READ_AFTER_WRITE) return "the read comes before the write";
     if (options.normalized_read) return "the read is normalised";
@@ -31,25 +28,6 @@ struct layout {
     chunk_rate rate;
     chunk_gates gates;
 };
-
-chunk_view view_of_rows(fwa_tensor t) {
-    return {static_cast<__nv_bfloat16 *>(t.data), t.stride[0], t.stride[1], t.stride[2]};
-}
-
-chunk_state view_of_state(fwa_tensor t) {
-    return {static_cast<float *>(t.data), t.stride[0], t.stride[1], t.stride[2]};
-}
-
-void set_sizes(const fwa_mixer_call *call, layout *l) {
-    const mixer_task &a = l->rate.task;
-    chunk_task &t = l->task;
-    t.B = static_cast<int>(a.B), t.T = static_cast<int>(a.T), t.Hq = static_cast<int>(a.Hq),
-    t.H = static_cast<int>(a.H);
-    t.group = static_cast<int>(a.group), t.halo = static_cast<int>(a.halo), t.shift = a.shifted ? 1 : 0;
-    t.chunks = static_cast<int>(fwa_ceil_div(a.T, tile_rows_64 - a.halo));
-    t.q = view_of_rows(call->q), t.k = view_of_rows(call->k), t.v = view_of_rows(call->v), t.o = view_of_rows(call->o);
-    t.S0 = view_of_state(call->in.S), t.S_end = view_of_state(call->out.S);
-}
 
 // Gates and states stay for the backward pass where there is one.
 void plan_gates(const mixer_kit &kit, fwa_bump *kept, layout *l) {
@@ -94,7 +72,7 @@ fwa_status plan(const mixer_kit &kit, const fwa_mixer_call *call, bool backward,
                 layout *l) {
     *l = {};
     FWA_TRY(mixer_describe(kit, call, &l->rate.task));
-    set_sizes(call, l);
+    chunk_describe(call, l->rate.task, &l->task);
     plan_memory(kit, call, backward, saved, scratch, l);
     return FWA_OK;
 }
@@ -108,22 +86,10 @@ fwa_status bytes(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
     return FWA_OK;
 }
 
-fwa_status check_rows(const mixer_kit &kit, const char *name, fwa_tensor t) {
-    FWA_CHECK(
-        rows_aligned(t), FWA_USAGE,
-        "%s: rows of %s do not start on multiples of 16 bytes, which the chunk kernels expect; align them or use the "
-        "recurrent form",
-        kit.rule->name, name);
-    return FWA_OK;
-}
-
 fwa_status bind(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, layout *l) {
     fwa_bump saved = {static_cast<char *>(call->saved.data), 0};
     fwa_bump scratch = {static_cast<char *>(call->scratch.data), 0};
-    FWA_TRY(check_rows(kit, "q", call->q));
-    FWA_TRY(check_rows(kit, "k", call->k));
-    FWA_TRY(check_rows(kit, "v", call->v));
-    FWA_TRY(check_rows(kit, "o", call->o));
+    FWA_TRY(chunk_check_rows(kit, call));
     return plan(kit, call, backward, &saved, &scratch, l);
 }
 
@@ -138,23 +104,11 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     return chunk_last_pairs(stream, a, l.task);
 }
 
-fwa_status bind_grads(const mixer_kit &kit, const fwa_mixer_grads *grads, layout *l) {
-    FWA_TRY(check_rows(kit, "d_o", grads->d_o));
-    FWA_TRY(check_rows(kit, "dq", grads->dq));
-    FWA_TRY(check_rows(kit, "dk", grads->dk));
-    FWA_TRY(check_rows(kit, "dv", grads->dv));
-    mixer_describe_grads(grads, &l->rate.task);
-    l->task.d_o = view_of_rows(grads->d_o), l->task.dq = view_of_rows(grads->dq);
-    l->task.dk = view_of_rows(grads->dk), l->task.dv = view_of_rows(grads->dv);
-    l->task.dS_end = view_of_state(grads->d_out.S), l->task.dS0 = view_of_state(grads->d_in.S);
-    return FWA_OK;
-}
-
 fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call,
                     const fwa_mixer_grads *grads) {
     layout l;
     FWA_TRY(bind(kit, call, true, &l));
-    FWA_TRY(bind_grads(kit, grads, &l));
+    FWA_TRY(chunk_bind_grads(kit, grads, &l.rate.task, &l.task));
     const mixer_task &a = l.rate.task;
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));

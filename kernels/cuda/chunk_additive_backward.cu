@@ -8,18 +8,13 @@
 // each warpgroup has half of the columns of every product. S and then dS' use one tile, so that two blocks fit a
 // multiprocessor where K = V = 128. Value heads that share the query/key head are taken in turn; dQ and dX add up in
 // registers.
-#include "kernels/cuda/chunk_additive_rows.cuh"
+#include "kernels/cuda/chunk_additive_gates.cuh"
 
 namespace {
 
 using namespace fwa;
 
 constexpr int threads = 256;
-
-// Where this warpgroup's half of the columns of a tile [rows,columns] starts.
-template <int columns> __device__ int half(int group, int rows = 64) {
-    return columns == 128 ? group * rows * 64 : group * 32;
-}
 
 template <int K, int V> constexpr int fragments = K *V / 256 / 8; // of a state, for each warp
 
@@ -39,11 +34,6 @@ template <int K, int V> __device__ void place_state(__nv_bfloat16 *tile, const u
         store_matrix(tile + column / 64 * (V * 64) + swizzled<64>(row, column % 64), from[i].x, from[i].y, from[i].z,
                      from[i].w);
     }
-}
-
-__device__ float dot_pair(uint32_t a, uint32_t b) {
-    return __uint_as_float(a << 16) * __uint_as_float(b << 16) +
-           __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u);
 }
 
 template <int n> __device__ float dot_states(const uint4 (&a)[n], const uint4 (&b)[n]) {
@@ -117,12 +107,6 @@ __device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D
     return sums;
 }
 
-// The column of m that mask_sums.column belongs to.
-__device__ int kept_column() {
-    const place at;
-    return at.group * 32 + at.g / 2 * 8 + at.t * 2 + at.g % 2;
-}
-
 // d (+)= diag(low, high) tile state: rows of the tile [64,V] scaled, columns of the warpgroup.
 template <int K, int V>
 __device__ void scaled_product(float (&d)[K / 4], const __nv_bfloat16 *tile, float low, float high,
@@ -144,10 +128,6 @@ __device__ void scaled_product(float (&d)[K / 4], const __nv_bfloat16 *tile, flo
     products_commit();
     products_wait<0>();
     products_done(d);
-}
-
-__device__ void prefetch_far(const void *p) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
 // What a value head needs of device memory, into the second level of the cache.
@@ -186,19 +166,20 @@ template <int K, int V, bool window, bool shared> struct grads_block {
         : a(task), rate(rates), m(memory), b(batch), hq(key), h(value), c(chunk), first(is_first), last(is_last),
           head(static_cast<int64_t>(b) * a.H + h), gates((head * a.chunks + c) * 64), q(m.q), x(m.x), v_tile(m.v),
           d_o(m.d_o), p(m.p), d(m.d), state(m.state[0]), d_state(m.state[state_tiles<K, V> - 1]),
-          q_columns(q, half<K>(at.group)), x_columns(x, half<K>(at.group)), d_o_columns(d_o, half<V>(at.group)),
-          state_columns(state, half<K>(at.group, V)), d_state_columns(d_state, half<K>(at.group, V)),
-          x_rows(x, at.group * 2048), v_rows(v_tile, at.group * 2048), state_rows(state, at.group * (V / 2) * 64),
+          q_columns(q, own_columns<K>(at.group)), x_columns(x, own_columns<K>(at.group)),
+          d_o_columns(d_o, own_columns<V>(at.group)), state_columns(state, own_columns<K>(at.group, V)),
+          d_state_columns(d_state, own_columns<K>(at.group, V)), x_rows(x, at.group * 2048),
+          v_rows(v_tile, at.group * 2048), state_rows(state, at.group * (V / 2) * 64),
           d_state_rows(d_state, at.group * (V / 2) * 64), mask{m.u, m.w, m.far, a.band + gates, a.halo} {}
 
     __device__ __nv_bfloat16 *q_half() const {
-        return m.q + half<K>(at.group);
+        return m.q + own_columns<K>(at.group);
     }
     __device__ __nv_bfloat16 *x_half() const {
-        return m.x + half<K>(at.group);
+        return m.x + own_columns<K>(at.group);
     }
     __device__ __nv_bfloat16 *v_half() const {
-        return m.v + half<V>(at.group);
+        return m.v + own_columns<V>(at.group);
     }
 
     __device__ void load_gates() const {
@@ -268,7 +249,7 @@ template <int K, int V, bool window, bool shared> struct grads_block {
             products_commit();
             products_wait<0>();
             products_done(O);
-            dots = row_dots<V>(O, m.d_o + half<V>(at.group));
+            dots = row_dots<V>(O, m.d_o + own_columns<V>(at.group));
             scaled_product<K, V>(dq, m.d_o, low, high, state_columns, !first);
         } else {
             products_begin();

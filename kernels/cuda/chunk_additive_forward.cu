@@ -71,24 +71,6 @@ __device__ void masked_reads(forward_memory<K, window> &m, const tile_mask<windo
     }
 }
 
-// O^T of the warp's 16 columns: through its columns of `stage` to o.
-__device__ void write_reads(__nv_bfloat16 *stage, const float (&O)[32], const chunk_task &a, int64_t b, int64_t h,
-                            int c, int v, int warp) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int j = 0; j < 8; j += 2)
-        store_matrix_transposed(stage + swizzled<64>(j * 8 + lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8),
-                                bf16_pair(O[j * 4], O[j * 4 + 1]), bf16_pair(O[j * 4 + 2], O[j * 4 + 3]),
-                                bf16_pair(O[j * 4 + 4], O[j * 4 + 5]), bf16_pair(O[j * 4 + 6], O[j * 4 + 7]));
-    __syncwarp();
-    const int first = lane / 2, column = warp * 16 + lane % 2 * 8, end = a.T - tile_step(a, c, 0);
-    __nv_bfloat16 *to = a.o.row(b, tile_step(a, c, first), h) + v + column;
-#pragma unroll
-    for (int row = first; row < 64; row += 16, to += 16 * a.o.time)
-        if (row >= a.halo && row < end)
-            *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(stage + swizzled<64>(row, column));
-}
-
 template <int K, bool window> struct forward_block {
     const chunk_task &a;
     forward_memory<K, window> &m;
@@ -203,7 +185,7 @@ __global__ void __launch_bounds__(threads, 3) chunk_forward_kernel(const __grid_
         products_done(O);
         products_done(S);
         __syncthreads();
-        write_reads(m.p, O, a, at.b, at.h, c, v, at.warp);
+        write_columns(m.p, O, a, a.o, at.b, at.h, c, v, at.warp);
     }
     if (a.S_end.data) set_state<K>(S, a.S_end, at.b, at.h, v + at.warp * 16);
 }

@@ -4,10 +4,9 @@
 #define FWA_KERNELS_CUDA_CHUNK_ADDITIVE_GATES_CUH
 
 #include "kernels/cuda/chunk_additive.cuh"
+#include "kernels/cuda/chunk_rows.cuh"
 
 namespace fwa {
-
-constexpr unsigned everyone = 0xffffffffu;
 
 // Two blocks a multiprocessor leave room for one tile of 128 x 128.
 template <int K, int V> constexpr int state_tiles = K *V < 128 * 128 ? 2 : 1;
@@ -26,38 +25,6 @@ struct part_sums {
     float reach[halo_most + 1][64], energy[64], pull[64];
 };
 static_assert(sizeof(part_sums) <= 64 * 64 * 2, "fits a tile");
-
-// A thread's place: rows g and g + 8 of its warp, columns 2 t, 2 t + 1 of every eight. Made anew in every phase, so
-// that the compiler does not keep addresses of one phase in registers for another.
-struct place {
-    int thread, group, warp, lane, g, t, row;
-    __device__ place() {
-        asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-        group = thread / 128, warp = thread / 32 % 4, lane = thread % 32;
-        g = lane / 4, t = lane % 4, row = warp * 16 + g;
-    }
-};
-
-// Inclusive sum over the lanes before (or behind) each lane.
-__device__ inline float sum_before(float x, int lane) {
-    for (int reach = 1; reach < 32; reach *= 2) {
-        const float other = __shfl_up_sync(everyone, x, reach);
-        if (lane >= reach) x += other;
-    }
-    return x;
-}
-__device__ inline float sum_behind(float x, int lane) {
-    for (int reach = 1; reach < 32; reach *= 2) {
-        const float other = __shfl_down_sync(everyone, x, reach);
-        if (lane + reach < 32) x += other;
-    }
-    return x;
-}
-
-// Gradients of two gates: of w and of the log of the decay.
-struct gate_pair {
-    float dw[2], dlg[2];
-};
 
 // Of a chunk without a window, by one warp: lane l has rows 2 l and 2 l + 1. With G = P o D, L = X . Z:
 //   dw_s  = sum_{i >= s} e^{u_i - u_s} G_is + e^{u_C - u_s} L_s
@@ -126,20 +93,6 @@ __device__ inline gate_pair window_gate_grads(const grads_memory<K, V> &m, const
     to.dlg[0] = all_behind + through;
     to.dlg[1] = all_behind - behind[0] + through;
     return to;
-}
-
-// Gradients of the scalars of a value head; adds those of the energies, over B_t, of the lane's two rows.
-__device__ inline void scalar_grads(const chunk_rate &rate, const chunk_task &a, const gate_pair &gates, int b, int hq,
-                                    int h, int c, float (&energy)[2]) {
-    const place at;
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-        const int r = at.lane * 2 + e, t = tile_step(a, c, r);
-        if (r < a.halo || t >= a.T) continue;
-        const float E =
-            rate.energy ? rate.energy[((static_cast<int64_t>(b) * a.Hq + hq) * a.chunks + c) * 64 + r] : 0.0f;
-        energy[e] += gates_backward(rate, b, h, t, E, gates.dw[e], gates.dlg[e]);
-    }
 }
 
 // pull_s = 2 sum over the chunk's steps t with s in I_t of dE_t / B_t, by one warp: what x_s adds to its gradient.

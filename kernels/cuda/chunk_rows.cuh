@@ -1,11 +1,76 @@
-// Accumulators of a warpgroup in the backward pass of the additive core (chunk_additive_backward.cu): rows of the warp
-// times the warpgroup's half of the columns, which go with elements of a tile, and out through a tile.
-#ifndef FWA_KERNELS_CUDA_CHUNK_ADDITIVE_ROWS_CUH
-#define FWA_KERNELS_CUDA_CHUNK_ADDITIVE_ROWS_CUH
+// The chunk-parallel backward kernels share, of a block of 256 threads for a chunk: a thread's place, sums over a warp,
+// scalars' gradients; and accumulators of a warpgroup, rows of the warp times the warpgroup's half of the columns,
+// which go with elements of a tile, and out through a tile.
+#ifndef FWA_KERNELS_CUDA_CHUNK_ROWS_CUH
+#define FWA_KERNELS_CUDA_CHUNK_ROWS_CUH
 
-#include "kernels/cuda/chunk_additive_gates.cuh"
+#include "kernels/cuda/chunk_rate.cuh"
 
 namespace fwa {
+
+constexpr unsigned everyone = 0xffffffffu;
+
+// A thread's place: rows g and g + 8 of its warp, columns 2 t, 2 t + 1 of every eight. Made anew in every phase, so
+// that the compiler does not keep addresses of one phase in registers for another.
+struct place {
+    int thread, group, warp, lane, g, t, row;
+    __device__ place() {
+        asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+        group = thread / 128, warp = thread / 32 % 4, lane = thread % 32;
+        g = lane / 4, t = lane % 4, row = warp * 16 + g;
+    }
+};
+
+// Inclusive sum over the lanes before (or behind) each lane.
+__device__ inline float sum_before(float x, int lane) {
+    for (int reach = 1; reach < 32; reach *= 2) {
+        const float other = __shfl_up_sync(everyone, x, reach);
+        if (lane >= reach) x += other;
+    }
+    return x;
+}
+__device__ inline float sum_behind(float x, int lane) {
+    for (int reach = 1; reach < 32; reach *= 2) {
+        const float other = __shfl_down_sync(everyone, x, reach);
+        if (lane + reach < 32) x += other;
+    }
+    return x;
+}
+
+// Gradients of two gates: of w and of the log of the decay.
+struct gate_pair {
+    float dw[2], dlg[2];
+};
+
+// Gradients of the scalars of a value head; adds those of the energies, over B_t, of the lane's two rows.
+__device__ inline void scalar_grads(const chunk_rate &rate, const chunk_task &a, const gate_pair &gates, int b, int hq,
+                                    int h, int c, float (&energy)[2]) {
+    const place at;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        const int r = at.lane * 2 + e, t = tile_step(a, c, r);
+        if (r < a.halo || t >= a.T) continue;
+        const float E =
+            rate.energy ? rate.energy[((static_cast<int64_t>(b) * a.Hq + hq) * a.chunks + c) * 64 + r] : 0.0f;
+        energy[e] += gates_backward(rate, b, h, t, E, gates.dw[e], gates.dlg[e]);
+    }
+}
+
+// Where this warpgroup's half of the columns of a tile [rows,columns] starts.
+template <int columns> __device__ inline int own_columns(int group, int rows = 64) {
+    return columns == 128 ? group * rows * 64 : group * 32;
+}
+
+// The column of the tile whose sum a thread keeps, of its warpgroup's 32.
+__device__ inline int kept_column() {
+    const place at;
+    return at.group * 32 + at.g / 2 * 8 + at.t * 2 + at.g % 2;
+}
+
+__device__ inline float dot_pair(uint32_t a, uint32_t b) {
+    return __uint_as_float(a << 16) * __uint_as_float(b << 16) +
+           __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u);
+}
 
 __device__ inline float quad_sum(float x) {
     x += __shfl_xor_sync(everyone, x, 1);

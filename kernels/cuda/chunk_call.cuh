@@ -1,0 +1,65 @@
+// A call as chunk kernels see it (chunk.cuh), for the fast paths that are made of them.
+#ifndef FWA_KERNELS_CUDA_CHUNK_CALL_CUH
+#define FWA_KERNELS_CUDA_CHUNK_CALL_CUH
+
+#include "core/shape.h"
+#include "kernels/cuda/chunk.cuh"
+#include "kernels/cuda/mixer_common.cuh"
+
+namespace fwa {
+
+inline bool chunk_width(int64_t n) {
+    return n == 64 || n == 128;
+}
+
+inline chunk_view chunk_rows_of(fwa_tensor t) {
+    return {static_cast<__nv_bfloat16 *>(t.data), t.stride[0], t.stride[1], t.stride[2]};
+}
+
+inline chunk_state chunk_state_of(fwa_tensor t) {
+    return {static_cast<float *>(t.data), t.stride[0], t.stride[1], t.stride[2]};
+}
+
+// Sizes and views of a call; a: described.
+inline void chunk_describe(const fwa_mixer_call *call, const mixer_task &a, chunk_task *task) {
+    chunk_task &t = *task;
+    t.B = static_cast<int>(a.B), t.T = static_cast<int>(a.T), t.Hq = static_cast<int>(a.Hq),
+    t.H = static_cast<int>(a.H);
+    t.group = static_cast<int>(a.group), t.halo = static_cast<int>(a.halo), t.shift = a.shifted ? 1 : 0;
+    t.chunks = static_cast<int>(fwa_ceil_div(a.T, tile_rows_64 - a.halo));
+    t.q = chunk_rows_of(call->q), t.k = chunk_rows_of(call->k), t.v = chunk_rows_of(call->v),
+    t.o = chunk_rows_of(call->o);
+    t.S0 = chunk_state_of(call->in.S), t.S_end = chunk_state_of(call->out.S);
+}
+
+inline fwa_status chunk_check_rows(const mixer_kit &kit, const char *name, fwa_tensor t) {
+    FWA_CHECK(
+        rows_aligned(t), FWA_USAGE,
+        "%s: rows of %s do not start on multiples of 16 bytes, which the chunk kernels expect; align them or use the "
+        "recurrent form",
+        kit.rule->name, name);
+    return FWA_OK;
+}
+
+inline fwa_status chunk_check_rows(const mixer_kit &kit, const fwa_mixer_call *call) {
+    FWA_TRY(chunk_check_rows(kit, "q", call->q));
+    FWA_TRY(chunk_check_rows(kit, "k", call->k));
+    FWA_TRY(chunk_check_rows(kit, "v", call->v));
+    return chunk_check_rows(kit, "o", call->o);
+}
+
+// Checks gradients and enters their views.
+inline fwa_status chunk_bind_grads(const mixer_kit &kit, const fwa_mixer_grads *grads, mixer_task *a, chunk_task *t) {
+    FWA_TRY(chunk_check_rows(kit, "d_o", grads->d_o));
+    FWA_TRY(chunk_check_rows(kit, "dq", grads->dq));
+    FWA_TRY(chunk_check_rows(kit, "dk", grads->dk));
+    FWA_TRY(chunk_check_rows(kit, "dv", grads->dv));
+    mixer_describe_grads(grads, a);
+    t->d_o = chunk_rows_of(grads->d_o), t->dq = chunk_rows_of(grads->dq);
+    t->dk = chunk_rows_of(grads->dk), t->dv = chunk_rows_of(grads->dv);
+    t->dS_end = chunk_state_of(grads->d_out.S), t->dS0 = chunk_state_of(grads->d_in.S);
+    return FWA_OK;
+}
+
+} // namespace fwa
+#endif
