@@ -36,6 +36,7 @@ struct fast_path {
                            const fwa_mixer_grads *grads);
 };
 extern const fast_path chunk_additive; // chunk_additive.cu
+extern const fast_path chunk_delta;    // chunk_delta.cu
 
 // Sizes, options and views of a call; of its gradients.
 fwa_status mixer_describe(const mixer_kit &kit, const fwa_mixer_call *call, mixer_task *task);

@@ -1,0 +1,163 @@
+// Chunk form of the delta core, forward, the serial part (docs/kernels.md). With T = (I + A)^{-1} and P = (Q X^T) o M
+// of a chunk, h_i = e^{u_i} and g_i what of the state the residual of step i sees:
+//
+//   R = T (V - diag(g) X S)      O = diag(h) Q S + P R      S' = h_C S + X^T diag(M_C) R
+//
+// S in fp32, as an operand in bf16; T, P, R and the right-hand side in two parts (chunk_delta.cuh). o and the leaving
+// state are overwritten; S before every chunk and R are kept as bf16 where a backward pass follows. V is loaded as soon
+// as the right-hand side has it, the rest behind the products of a chunk; a chunk ahead everything is fetched into the
+// second level of the cache.
+#include "kernels/cuda/chunk_delta_serial.cuh"
+
+namespace {
+
+using namespace fwa;
+
+// V^T - diag(g) H, from H = S^T X^T
+__device__ void right_hand_side(float (&H)[32], const __nv_bfloat16 *values, const float *seen, int warp) {
+    uint32_t v[4][4];
+    const int t = static_cast<int>(threadIdx.x) % 4;
+    transposed_fragments(v, values, warp);
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const float2 g = *reinterpret_cast<const float2 *>(seen + i / 2 * 8 + t * 2);
+        const uint32_t pair = v[i / 4][i % 4];
+        H[i * 2] = __uint_as_float(pair << 16) - g.x * H[i * 2];
+        H[i * 2 + 1] = __uint_as_float(pair & 0xffff0000u) - g.y * H[i * 2 + 1];
+    }
+}
+
+// What leaves of R: columns times `by`, rounded once.
+__device__ void leaving_rows(uint32_t (&to)[4][4], const split_rows &R, const float *by) {
+    const int t = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const float2 f = *reinterpret_cast<const float2 *>(by + i / 2 * 8 + t * 2);
+        const uint32_t high = R.high[i / 4][i % 4], low = R.low[i / 4][i % 4];
+        to[i / 4][i % 4] = bf16_pair((__uint_as_float(high << 16) + __uint_as_float(low << 16)) * f.x,
+                                     (__uint_as_float(high & 0xffff0000u) + __uint_as_float(low & 0xffff0000u)) * f.y);
+    }
+}
+
+// d = S^T B^T for B [64,K], some columns of K at a time to spare registers.
+template <int K, int columns>
+__device__ void state_product(float (&d)[32], const float (&S)[K / 2], const operand_tile &B) {
+#pragma unroll
+    for (int k = 0; k < K; k += columns) {
+        uint32_t rows[columns / 16][4];
+#pragma unroll
+        for (int step = 0; step < columns / 16; step++) fragment(rows[step], S, k / 16 + step);
+        products_begin();
+#pragma unroll
+        for (int step = 0; step < columns / 16; step++)
+            product<64, 0>(d, rows[step], B.k(k / 64 * 4096 + k % 64 + step * 16), k + step > 0);
+        products_commit();
+        products_wait<0>();
+        products_done(d);
+    }
+}
+
+template <int K>
+__global__ void __launch_bounds__(serial_threads, serial_blocks)
+    delta_forward_kernel(const __grid_constant__ delta_task a, int slices) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    auto &m = *reinterpret_cast<serial_memory<K> *>(memory);
+    serial_block<K> at(a, m, slices);
+    chunk_view values = a.v;
+    float S[K / 2];
+    get_state<K>(S, a.S0, at.b, at.h, at.v + at.warp * 16);
+    at.clear_inverse();
+    at.load_keys_queries(0);
+    at.load_columns(values, 0);
+    at.load_inverse(0);
+    copy_commit();
+#pragma unroll 1
+    for (int c = 0; c < a.chunks; c++) {
+        at.renew();
+        at.write_gates(c);
+        copy_wait<0>();
+        publish();
+        __syncthreads();
+        if (c + 1 < a.chunks) at.prefetch_chunk(values, c + 1);
+        at.renew();
+        at.reads();
+        at.renew();
+        float R[32];
+        {
+            float H[32];
+            if (a.states) {
+                uint32_t rows[K / 16][4];
+#pragma unroll
+                for (int step = 0; step < K / 16; step++) fragment(rows[step], S, step);
+                keep_blocks<K>(blocks_at<K>(a.states, a, at.head, c, at.V, at.v + at.warp * 16), rows);
+            }
+            state_product<K, 64>(H, S, serial_operands<K>(m).x);
+            right_hand_side(H, m.rows, m.seen, at.warp);
+            publish();
+            __syncthreads();
+            if (c + 1 < a.chunks) at.load_columns(values, c + 1);
+            const split_rows right(H);
+            const serial_operands<K> tiles(m);
+            products_begin();
+            lower_product(R, right.high, tiles.T_high, false);
+            lower_product(R, right.high, tiles.T_low, true);
+            lower_product(R, right.low, tiles.T_high, true);
+            products_commit();
+            products_wait<0>();
+            products_done(R);
+        }
+        const split_rows residual(R);
+        if (a.residuals)
+            keep_blocks<64>(blocks_at<64>(a.residuals, a, at.head, c, at.V, at.v + at.warp * 16), residual.high);
+        at.renew();
+        float O[32];
+        state_product<K, 32>(O, S, serial_operands<K>(m).q);
+        scale_columns(O, m.history);
+        const serial_operands<K> tiles(m);
+        products_begin();
+        lower_product(O, residual.high, tiles.P_high, true);
+        lower_product(O, residual.high, tiles.P_low, true);
+        lower_product(O, residual.low, tiles.P_high, true);
+        products_commit();
+        uint32_t leaving[4][4];
+        products_wait<0>();
+        products_done(O);
+        leaving_rows(leaving, residual, m.leave);
+        const float h_end = m.history[63];
+#pragma unroll
+        for (int i = 0; i < K / 2; i++) S[i] *= h_end;
+        products_begin();
+#pragma unroll
+        for (int step = 0; step < 4; step++) product<K, 1>(S, leaving[step], tiles.x.mn(step * 16 * 64, 64), true);
+        products_commit();
+        products_wait<0>();
+        products_done(S);
+        __syncthreads();
+        at.renew();
+        if (c + 1 < a.chunks) {
+            at.load_keys_queries(c + 1);
+            at.load_inverse(c + 1);
+        }
+        copy_commit();
+        write_columns(m.p[0], O, a, a.o, at.b, at.h, c, at.v, at.warp);
+    }
+    if (a.S_end.data) set_state<K>(S, a.S_end, at.b, at.h, at.v + at.warp * 16);
+}
+
+template <int K> fwa_status launch_forward(cudaStream_t stream, const delta_task &task, int V) {
+    constexpr int bytes = sizeof(serial_memory<K>);
+    FWA_CUDA_TRY(cudaFuncSetAttribute(delta_forward_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    FWA_LAUNCH(delta_forward_kernel<K>, static_cast<unsigned>(task.B * task.H * (V / 64)), serial_threads, bytes,
+               stream, task, V / 64);
+    return FWA_OK;
+}
+
+} // namespace
+
+namespace fwa {
+
+fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, int K, int V) {
+    return K == 64 ? launch_forward<64>(stream, task, V) : launch_forward<128>(stream, task, V);
+}
+
+} // namespace fwa
