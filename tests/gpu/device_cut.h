@@ -31,6 +31,19 @@ static inline void fill_part_grads(mixer_case *part, mixer_case *whole, mixer_ca
     }
 }
 
+static inline double root_mean_square(fwa_tensor t) {
+    double sum = 0;
+    for (int64_t i = 0; i < fwa_tensor_count(t); i++) sum += check_get(t, i) * check_get(t, i);
+    return sqrt(sum / (double)fwa_tensor_count(t));
+}
+
+// The error of a part that is smaller than the whole is taken relative to that: a single step's gradient of a scalar
+// may be what a cancellation leaves.
+static inline double part_error(fwa_tensor got, fwa_tensor expected, fwa_tensor whole) {
+    const double error = check_error(got, expected), all = root_mean_square(whole);
+    return all > 1e-12 ? error * fmin(1, root_mean_square(expected) / all) : error;
+}
+
 static inline void compare_part(const fwa_backend *cuda, mixer_case *part, mixer_case *whole, int64_t start,
                                 bool first) {
     const int64_t T = part->spec.shape.T;
@@ -41,7 +54,7 @@ static inline void compare_part(const fwa_backend *cuda, mixer_case *part, mixer
         if (!fwa_tensor_present(got)) continue;
         const fwa_tensor all = *case_at(whole, case_inputs[i].gradient);
         judge(cuda, &part->spec, case_inputs[i].name, true,
-              check_error(got, time_slice(all, case_inputs[i].shape, start, T)),
+              part_error(got, time_slice(all, case_inputs[i].shape, start, T), all),
               limit_of(cuda, case_inputs[i].name, true));
     }
 }
