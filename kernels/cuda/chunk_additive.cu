@@ -68,34 +68,13 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
     t.edge_v = FWA_TAKE(scratch, float, edges *a.H *a.V);
 }
 
-fwa_status plan(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, fwa_bump *saved, fwa_bump *scratch,
-                layout *l) {
-    *l = {};
-    FWA_TRY(mixer_describe(kit, call, &l->rate.task));
-    chunk_describe(call, l->rate.task, &l->task);
-    plan_memory(kit, call, backward, saved, scratch, l);
-    return FWA_OK;
-}
-
 fwa_status bytes(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, size_t *saved, size_t *scratch) {
-    fwa_bump saved_bump = {}, scratch_bump = {};
-    layout l;
-    FWA_TRY(plan(kit, call, backward, &saved_bump, &scratch_bump, &l));
-    *saved = saved_bump.used;
-    *scratch = scratch_bump.used;
-    return FWA_OK;
-}
-
-fwa_status bind(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, layout *l) {
-    fwa_bump saved = {static_cast<char *>(call->saved.data), 0};
-    fwa_bump scratch = {static_cast<char *>(call->scratch.data), 0};
-    FWA_TRY(chunk_check_rows(kit, call));
-    return plan(kit, call, backward, &saved, &scratch, l);
+    return chunk_bytes<layout>(plan_memory, kit, call, backward, saved, scratch);
 }
 
 fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call) {
     layout l;
-    FWA_TRY(bind(kit, call, false, &l));
+    FWA_TRY(chunk_bind<layout>(plan_memory, kit, call, false, &l));
     const mixer_task &a = l.rate.task;
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
@@ -107,7 +86,7 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
 fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call,
                     const fwa_mixer_grads *grads) {
     layout l;
-    FWA_TRY(bind(kit, call, true, &l));
+    FWA_TRY(chunk_bind<layout>(plan_memory, kit, call, true, &l));
     FWA_TRY(chunk_bind_grads(kit, grads, &l.rate.task, &l.task));
     const mixer_task &a = l.rate.task;
     if (a.first) FWA_TRY(find_windows(stream, a));

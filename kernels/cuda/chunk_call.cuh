@@ -48,6 +48,41 @@ inline fwa_status chunk_check_rows(const mixer_kit &kit, const fwa_mixer_call *c
     return chunk_check_rows(kit, "o", call->o);
 }
 
+// Lays out a call of a core whose `layout` has the members task and rate, and whose plan_memory() takes its memory from
+// two bumps; without memory only counts the bytes.
+template <typename layout>
+using plan_memory_of = void (*)(const mixer_kit &, const fwa_mixer_call *, bool, fwa_bump *, fwa_bump *, layout *);
+
+template <typename layout>
+fwa_status chunk_plan(plan_memory_of<layout> plan_memory, const mixer_kit &kit, const fwa_mixer_call *call,
+                      bool backward, fwa_bump *saved, fwa_bump *scratch, layout *l) {
+    *l = {};
+    FWA_TRY(mixer_describe(kit, call, &l->rate.task));
+    chunk_describe(call, l->rate.task, &l->task);
+    plan_memory(kit, call, backward, saved, scratch, l);
+    return FWA_OK;
+}
+
+template <typename layout>
+fwa_status chunk_bytes(plan_memory_of<layout> plan_memory, const mixer_kit &kit, const fwa_mixer_call *call,
+                       bool backward, size_t *saved, size_t *scratch) {
+    fwa_bump saved_bump = {}, scratch_bump = {};
+    layout l;
+    FWA_TRY(chunk_plan(plan_memory, kit, call, backward, &saved_bump, &scratch_bump, &l));
+    *saved = saved_bump.used;
+    *scratch = scratch_bump.used;
+    return FWA_OK;
+}
+
+template <typename layout>
+fwa_status chunk_bind(plan_memory_of<layout> plan_memory, const mixer_kit &kit, const fwa_mixer_call *call,
+                      bool backward, layout *l) {
+    fwa_bump saved = {static_cast<char *>(call->saved.data), 0};
+    fwa_bump scratch = {static_cast<char *>(call->scratch.data), 0};
+    FWA_TRY(chunk_check_rows(kit, call));
+    return chunk_plan(plan_memory, kit, call, backward, &saved, &scratch, l);
+}
+
 // Checks gradients and enters their views.
 inline fwa_status chunk_bind_grads(const mixer_kit &kit, const fwa_mixer_grads *grads, mixer_task *a, chunk_task *t) {
     FWA_TRY(chunk_check_rows(kit, "d_o", grads->d_o));

@@ -37,10 +37,12 @@ static inline double root_mean_square(fwa_tensor t) {
     return sqrt(sum / (double)fwa_tensor_count(t));
 }
 
-// The error of a part that is smaller than the whole is taken relative to that: a single step's gradient of a scalar
-// may be what a cancellation leaves.
-static inline double part_error(fwa_tensor got, fwa_tensor expected, fwa_tensor whole) {
+// The error of a part. That of a scalar's gradient in bf16 is relative to the whole where the part is smaller: a single
+// step's may be what a cancellation leaves (dbeta of gated_deltanet: 0.11 of itself, emulated).
+static inline double part_error(const fwa_backend *cuda, const char *name, fwa_tensor got, fwa_tensor expected,
+                                fwa_tensor whole) {
     const double error = check_error(got, expected), all = root_mean_square(whole);
+    if (cuda->compute != FWA_BF16 || !is_scalar(name)) return error;
     return all > 1e-12 ? error * fmin(1, root_mean_square(expected) / all) : error;
 }
 
@@ -54,7 +56,7 @@ static inline void compare_part(const fwa_backend *cuda, mixer_case *part, mixer
         if (!fwa_tensor_present(got)) continue;
         const fwa_tensor all = *case_at(whole, case_inputs[i].gradient);
         judge(cuda, &part->spec, case_inputs[i].name, true,
-              part_error(got, time_slice(all, case_inputs[i].shape, start, T), all),
+              part_error(cuda, case_inputs[i].name, got, time_slice(all, case_inputs[i].shape, start, T), all),
               limit_of(cuda, case_inputs[i].name, true));
     }
 }

@@ -7,11 +7,14 @@
 #include "tests/gpu/device_mixer.h"
 
 // bf16: o and states, gradients of features and states, gradients of scalars.
+static inline bool is_scalar(const char *name) {
+    return !strcmp(name, "beta") || !strcmp(name, "lambda") || !strcmp(name, "log_decay");
+}
+
 static inline double limit_of(const fwa_backend *cuda, const char *name, bool gradient) {
     if (cuda->compute == FWA_F32) return 1e-4;
     if (!gradient) return 0.005;
-    const bool scalar = !strcmp(name, "beta") || !strcmp(name, "lambda") || !strcmp(name, "log_decay");
-    return scalar ? 0.02 : 0.008;
+    return is_scalar(name) ? 0.02 : 0.008;
 }
 
 typedef struct worst_error {

@@ -133,7 +133,8 @@ static double gradient_error(fwa_tensor got, fwa_tensor expected) {
     return sqrt(difference / size);
 }
 
-// f32 on a CPU misses, too, where a gradient is a small rest of large sums.
+// f32 on a CPU misses, too, where a gradient is a small rest of large sums: by up to 1.1e-3 in the small models;
+// RetNet's worst was 1.02e-4 on an H200 at the smallest size, and 6.7e-5 on the CPU.
 static double limit_of(const side *plain, const fwa_tensor expected, int index) {
     return plain ? fmax(GRADIENT_LIMIT, 4 * gradient_error(read_gradient(plain, index), expected)) : GRADIENT_LIMIT;
 }
