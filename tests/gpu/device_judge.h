@@ -6,11 +6,11 @@
 #include "tests/golden.h"
 #include "tests/gpu/device_mixer.h"
 
-// bf16: o and states, gradients of features and states, gradients of scalars.
 static inline bool is_scalar(const char *name) {
     return !strcmp(name, "beta") || !strcmp(name, "lambda") || !strcmp(name, "log_decay");
 }
 
+// bf16: o and states, gradients of features and states, gradients of scalars.
 static inline double limit_of(const fwa_backend *cuda, const char *name, bool gradient) {
     if (cuda->compute == FWA_F32) return 1e-4;
     if (!gradient) return 0.005;
