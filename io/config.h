@@ -94,6 +94,7 @@ typedef struct fwa_config {
     } parallel;
     struct {
         int64_t every, keep_last, keep_every;
+        bool background;
     } checkpoint; // 0: off
     struct {
         int64_t every, batches;

@@ -15,6 +15,7 @@
 #include "train/profile.h"
 #include "train/progress.h"
 #include "train/run.h"
+#include "train/saver.h"
 #include "train/setup.h"
 #include "train/signals.h"
 #include "train/startup.h"
@@ -25,6 +26,7 @@
 typedef struct session {
     fwa_run *run;
     fwa_trainer *trainer;
+    fwa_saver *saver;
     double flops; // a token
     double peak;  // FLOP/s of the rank's device by its data sheet; NaN on a CPU
     // Clock at the end of the last step and of the last logged one, moved on by what was not training since.
@@ -100,15 +102,14 @@ static bool due(int64_t step, int64_t every) {
     return every > 0 && step % every == 0;
 }
 
-// A checkpoint takes as long as the disk does: the ranks that do not write wait for those that do.
-static fwa_status save(session *s) {
+// The last one is waited for, whatever checkpoint.background says: nothing follows that could go on beside it.
+static fwa_status save(session *s, bool last) {
     double start = fwa_clock_seconds();
-    fwa_watchdog_expect(0.0, "saving");
-    fwa_world_set_timeout(s->trainer->world, 0.0);
-    fwa_status status = fwa_run_save(s->run, s->trainer);
-    fwa_world_set_timeout(s->trainer->world, s->trainer->config->comm.timeout_s);
+    FWA_TRY(fwa_saver_start(s->saver));
+    if (!last && s->trainer->config->checkpoint.background) return FWA_OK;
+    FWA_TRY(fwa_saver_wait(s->saver));
     leave_out(s, start);
-    return status;
+    return FWA_OK;
 }
 
 static fwa_status validate(session *s, double *loss) {
@@ -140,6 +141,7 @@ static bool pauses(const fwa_trainer *t) {
 static fwa_status give_step(session *s) {
     fwa_trainer *t = s->trainer;
     double other = 0.0;
+    t->writing = fwa_saver_works(s->saver);
     FWA_TRY(fwa_profile_training_step(&s->profile, t, t->step - s->start, s->run->path, &other));
     leave_out_seconds(s, other);
     return FWA_OK;
@@ -178,7 +180,8 @@ static fwa_status run_steps(session *s) {
         if (step == first || !isnan(val_loss)) fwa_run_keep_choices(s->run, t); // there may be new ones
         bool line = stopped || step == first || due(step, config->log.every) || !isnan(val_loss);
         FWA_TRY(report_step(s, &report, val_loss, line));
-        if (due(step, config->checkpoint.every) || stopped) FWA_TRY(save(s));
+        FWA_TRY(fwa_saver_advance(s->saver));
+        if (due(step, config->checkpoint.every) || stopped) FWA_TRY(save(s, stopped));
         if (signal && !last) {
             FWA_FAIL(FWA_PREEMPTED, "saved at step %lld after a signal; continue with --resume auto", (long long)step);
         }
@@ -221,6 +224,7 @@ static void end_watch(fwa_status status) {
 static fwa_status train(session *s) {
     fwa_trainer *t = s->trainer;
     FWA_TRY(fwa_run_open(s->run, t));
+    FWA_TRY(fwa_world_agree(t->world, fwa_saver_create(&s->saver, s->run, t)));
     if (t->world->rank == 0) fwa_startup_log(t, s->run->path);
     FWA_TRY(fwa_signals_install(t->world->mpi));
     FWA_TRY(fwa_watchdog_start());
@@ -283,6 +287,7 @@ fwa_status fwa_cmd_train(fwa_world *world, int argc, char **argv) {
     if (status == FWA_OK)
         status = fwa_arguments_flag(&arguments, "--print-config") ? print_config(world, config)
                                                                   : start(&s, world, config, &arguments, argc, argv);
+    fwa_saver_destroy(s.saver);
     fwa_profile_destroy(s.profile);
     fwa_trainer_destroy(s.trainer);
     fwa_run_destroy(s.run);

@@ -1,14 +1,12 @@
 // The run folder and resuming.
 #include "train/run.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/log.h"
-#include "core/version.h"
 #include "io/checkpoint.h"
 #include "io/files.h"
 #include "io/shards.h"
@@ -240,97 +238,6 @@ void fwa_run_keep_choices(const fwa_run *run, const fwa_trainer *trainer) {
     if (status != FWA_OK) fwa_log_warn("measured algorithms are not kept: %s", fwa_error_message());
     if (status != FWA_OK) fwa_error_clear();
     free(json);
-}
-
-static fwa_status write_shard(fwa_checkpoint_writer *writer, const fwa_trainer *trainer) {
-    fwa_weights weights;
-    fwa_status status = FWA_OK;
-    FWA_TRY_GOTO(fwa_weights_view(&weights, trainer->model, trainer->backend, FWA_PART_COUNT), done);
-    FWA_TRY_GOTO(fwa_weights_fetch(&weights, trainer->model), done);
-    FWA_TRY_GOTO(fwa_weights_check(&weights), done);
-    FWA_TRY_GOTO(fwa_checkpoint_write_shard(writer, (const fwa_named_tensor *const *)weights.named, weights.count),
-                 done);
-done:
-    fwa_weights_release(&weights);
-    return status;
-}
-
-// Shard number of this rank in a checkpoint; -1 where another rank holds the same rows and writes them.
-static int shard_of(const fwa_trainer *trainer) {
-    const fwa_world *world = trainer->world;
-    if (trainer->sharded) return world->rank;
-    return world->rank == 0 ? 0 : -1;
-}
-
-static fwa_status begin(fwa_checkpoint_writer **writer, const fwa_run *run, const fwa_trainer *trainer, int shard) {
-    size_t bytes = 3 * fwa_params_bytes(&trainer->model->params, FWA_PARAM_GRAD); // of the whole model
-    return fwa_checkpoint_begin(writer, run->path, trainer->step, shard, (int64_t)bytes);
-}
-
-// Rank 0 has made the folder.
-static fwa_status write_checkpoint(fwa_checkpoint_writer **writer, const fwa_run *run, const fwa_trainer *trainer) {
-    int shard = shard_of(trainer);
-    if (shard < 0) return FWA_OK;
-    if (shard > 0) FWA_TRY(begin(writer, run, trainer, shard));
-    return write_shard(*writer, trainer);
-}
-
-static fwa_status publish(fwa_checkpoint_writer *writer, const fwa_run *run, const fwa_trainer *trainer,
-                          const fwa_step_state *state) {
-    const fwa_config *config = run->config;
-    char *text = fwa_config_text(config), *choices = NULL;
-    FWA_CHECK(text, FWA_MEMORY, "checkpoint: out of memory for the configuration");
-    fwa_status status = fwa_choices_get(trainer, &choices);
-    fwa_checkpoint_state out = {.step = trainer->step,
-                                .tokens = trainer->tokens_read,
-                                .accepted = state->accepted,
-                                .skipped = state->skipped,
-                                .skipped_in_a_row = state->skipped_in_a_row,
-                                .norm_mean = state->norm_mean,
-                                .seed = config->run.seed,
-                                .epoch = trainer->step * config->train.global_batch /
-                                         trainer->source->sequences[FWA_SPLIT_TRAIN],
-                                .data_fingerprint = trainer->source->fingerprint,
-                                .config_hash = fwa_config_hash(config),
-                                .best_val_loss = trainer->best_val_loss,
-                                .config = text,
-                                .version = fwa_version_text(),
-                                .command = run->command,
-                                .choices = choices};
-    if (status == FWA_OK) status = fwa_checkpoint_publish(writer, trainer->sharded ? run->world->size : 1, &out);
-    free(choices);
-    free(text);
-    FWA_TRY(status);
-    // What is kept too long is no reason to end the run.
-    if (fwa_checkpoint_prune(run->path, config->checkpoint.keep_last, config->checkpoint.keep_every) != FWA_OK) {
-        fwa_log_warn("old checkpoints stay: %s", fwa_error_message());
-        fwa_error_clear();
-    }
-    return FWA_OK;
-}
-
-// Rank 0 makes the folder, every rank that holds rows of its own writes them, rank 0 publishes once all have.
-static fwa_status save(fwa_run *run, const fwa_trainer *trainer, const fwa_step_state *state) {
-    fwa_world *world = run->world;
-    fwa_checkpoint_writer *writer = NULL;
-    fwa_status status = FWA_OK;
-    bool first = world->rank == 0;
-    FWA_TRY_GOTO(fwa_world_agree(world, first ? begin(&writer, run, trainer, 0) : FWA_OK), done);
-    FWA_TRY_GOTO(fwa_world_agree(world, write_checkpoint(&writer, run, trainer)), done);
-    FWA_TRY_GOTO(fwa_world_agree(world, first ? publish(writer, run, trainer, state) : FWA_OK), done);
-done:
-    fwa_checkpoint_end(writer);
-    return status;
-}
-
-fwa_status fwa_run_save(fwa_run *run, fwa_trainer *trainer) {
-    fwa_backend *backend = trainer->backend;
-    fwa_step_state state;
-    FWA_TRY(backend->download(backend, backend->stream, &state, trainer->state, sizeof state));
-    FWA_TRY(backend->stream_synchronize(backend, backend->stream));
-    FWA_TRY(save(run, trainer, &state));
-    if (run->world->rank == 0) fwa_log_info("saved checkpoint at step %lld", (long long)trainer->step);
-    return FWA_OK;
 }
 
 static fwa_status write_finished(const fwa_run *run, const fwa_trainer *trainer) {

@@ -34,8 +34,6 @@ FWA_MUST_CHECK fwa_status fwa_run_open(fwa_run *run, fwa_trainer *trainer);
 // Writes gemm_algos.json: what rank 0 has chosen by measurement, after work of a new kind. Where it cannot be written,
 // a warning: the next process of this run measures again.
 void fwa_run_keep_choices(const fwa_run *run, const fwa_trainer *trainer);
-// Saves a checkpoint of the trainer and prunes old ones.
-FWA_MUST_CHECK fwa_status fwa_run_save(fwa_run *run, fwa_trainer *trainer);
 // Writes FINISHED.
 FWA_MUST_CHECK fwa_status fwa_run_finish(fwa_run *run, const fwa_trainer *trainer);
 void fwa_run_destroy(fwa_run *run);

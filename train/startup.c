@@ -9,6 +9,7 @@
 #include "train/flops.h"
 #include "train/memory.h"
 #include "train/progress.h"
+#include "train/snapshot.h"
 
 // Tokens of a whole sequence.
 static int64_t sequence(const fwa_trainer *t) {
@@ -70,6 +71,16 @@ static void log_data(const fwa_trainer *t) {
                  (double)needed / (double)t->source->sequences[FWA_SPLIT_TRAIN]);
 }
 
+static void log_checkpoints(const fwa_trainer *t) {
+    char bytes[32], every[64];
+    const fwa_config *config = t->config;
+    snprintf(every, sizeof every, "every %lld steps", (long long)config->checkpoint.every);
+    fwa_log_info("  checkpoints %s, from a copy of %s in the host memory of rank 0%s",
+                 config->checkpoint.every > 0 ? every : "at the end",
+                 fwa_text_bytes((int64_t)fwa_snapshot_bytes(&t->model->params), bytes),
+                 t->sharded ? ", as much in that of every rank" : "");
+}
+
 void fwa_startup_log(const fwa_trainer *t, const char *run_path) {
     const fwa_model_spec *spec = &t->model->spec;
     const fwa_config *config = t->config;
@@ -89,5 +100,6 @@ void fwa_startup_log(const fwa_trainer *t, const char *run_path) {
                  fwa_text_count(config->train.global_batch, a),
                  fwa_text_count(config->train.global_batch * sequence(t), b), (long long)config->train.steps);
     log_data(t);
+    log_checkpoints(t);
     if (run_path) fwa_log_info("  run folder  %s", run_path);
 }

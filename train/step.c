@@ -2,10 +2,10 @@
 //
 //   clear gradients and sums -> for each micro-batch: load it, run its micro-step -> state on its way to the host
 //   micro-step: forward, loss, backward; the last one also: sum gradients over ranks (while the backward pass goes on)
-//   -> norm, clip factor, guard -> AdamW -> share the values where ranks update pieces of them
+//   -> update: norm, clip factor, guard -> AdamW -> share the values where ranks update pieces of them
 //
-// All that changes from step to step is in device memory, so a micro-step is recorded once and launched as a graph from
-// then on, where the backend has graphs.
+// All that changes from step to step is in device memory, so micro-steps and the update are recorded once and launched
+// as graphs from then on, where the backend has graphs. Between the two the update waits for a snapshot under way.
 #include <string.h>
 
 #include "core/range.h"
@@ -19,6 +19,7 @@
 typedef struct control {
     int64_t signals;
     int64_t token_hash; // wraps around
+    int64_t writers;
 } control;
 
 static fwa_status clear(fwa_trainer *t) {
@@ -46,7 +47,16 @@ static fwa_status reduce(fwa_trainer *t) {
     return t->comm->all_reduce(t->comm, stream, &t->state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM);
 }
 
-static fwa_status update(fwa_trainer *t) {
+static fwa_status train_last(void *user) {
+    fwa_trainer *t = user;
+    const fwa_bucket_hook hook = {bucket_done, t};
+    FWA_TRY(fwa_model_train(t->model, t->acts, t->state, t->no_overlap ? NULL : &hook));
+    for (int i = 0; t->no_overlap && i < t->model->params.buckets; i++) FWA_TRY(bucket_done(t, i));
+    FWA_TRY_RANGE(t->backend, "wait for gradients", reduce(t));
+    return FWA_OK;
+}
+
+static fwa_status optimize(fwa_trainer *t) {
     fwa_backend *backend = t->backend;
     const fwa_config *config = t->config;
     const fwa_step_options options = {config->optimizer.clip, config->guard.spike_factor, config->guard.window};
@@ -55,25 +65,32 @@ static fwa_status update(fwa_trainer *t) {
     return fwa_optimizer_update(t->model, backend, config, t->state);
 }
 
-static fwa_status accumulate_and_update(void *user) {
+static fwa_status update(void *user) {
     fwa_trainer *t = user;
-    const fwa_bucket_hook hook = {bucket_done, t};
-    FWA_TRY(fwa_model_train(t->model, t->acts, t->state, t->no_overlap ? NULL : &hook));
-    for (int i = 0; t->no_overlap && i < t->model->params.buckets; i++) FWA_TRY(bucket_done(t, i));
-    FWA_TRY_RANGE(t->backend, "wait for gradients", reduce(t));
-    FWA_TRY_RANGE(t->backend, "optimizer", update(t));
+    FWA_TRY_RANGE(t->backend, "optimizer", optimize(t));
     FWA_TRY_RANGE(t->backend, "share values", fwa_trainer_share(t));
     return FWA_OK;
 }
 
 // The first step runs call by call: operators measure and set up on their first use.
-static fwa_status micro_step(fwa_trainer *t, bool last) {
+static fwa_status run_part(fwa_trainer *t, fwa_graph **graph, fwa_status (*work)(void *)) {
     fwa_backend *backend = t->backend;
-    fwa_status (*work)(void *) = last ? accumulate_and_update : accumulate;
-    fwa_graph **graph = &t->graphs[last];
     if (!backend->graph_record || !t->warm || t->eager) return work(t);
     if (!*graph) FWA_TRY(backend->graph_record(backend, backend->stream, work, t, graph));
     return backend->graph_launch(backend, backend->stream, *graph);
+}
+
+static fwa_status wait_for_copy(fwa_trainer *t) {
+    fwa_event *copied = t->copied;
+    t->copied = NULL;
+    return copied ? t->backend->stream_wait(t->backend, t->backend->stream, copied) : FWA_OK;
+}
+
+static fwa_status micro_step(fwa_trainer *t, bool last) {
+    if (!last) return run_part(t, &t->graphs[0], accumulate);
+    FWA_TRY(run_part(t, &t->graphs[1], train_last));
+    FWA_TRY(wait_for_copy(t));
+    return run_part(t, &t->graphs[2], update);
 }
 
 static fwa_status micro_batches(fwa_trainer *t, control *mine) {
@@ -95,7 +112,7 @@ fwa_status fwa_trainer_step(fwa_trainer *t) {
     fwa_backend *backend = t->backend;
     fwa_comm *all = t->world->all;
     fwa_step_sent *sent = &t->sent[t->step % FWA_STEPS_SENT];
-    control sums = {fwa_signals_pending() != 0, 0};
+    control sums = {.signals = fwa_signals_pending() != 0, .writers = t->writing};
     FWA_CHECK(t->step - t->reported < FWA_STEPS_SENT, FWA_ERROR,
               "got step %lld, expected the report of step %lld before it", (long long)t->step + 1,
               (long long)t->reported + 1);
@@ -111,6 +128,7 @@ fwa_status fwa_trainer_step(fwa_trainer *t) {
     t->step++;
     t->tokens_read += t->config->train.global_batch * t->source->T;
     t->stop = sums.signals > 0;
+    t->writers = sums.writers;
     sent->tokens = t->tokens_read;
     sent->token_hash = (uint64_t)sums.token_hash;
     return FWA_OK;

@@ -130,7 +130,7 @@ fwa_status fwa_trainer_create(fwa_trainer **out, fwa_world *world, fwa_config *c
 }
 
 static void destroy_graphs(fwa_trainer *t) {
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < sizeof t->graphs / sizeof *t->graphs; i++)
         if (t->graphs[i]) t->backend->graph_destroy(t->backend, t->graphs[i]);
 }
 

@@ -12,6 +12,7 @@
 
 #include "core/shape.h"
 #include "io/checkpoint.h"
+#include "train/snapshot.h"
 #include "train/trainer.h"
 #include "train/weights.h"
 
@@ -85,14 +86,15 @@ static void close_side(side *s) {
 static void save_weights(const side *s) {
     const fwa_checkpoint_state state = {.config = "", .version = "", .command = ""};
     fwa_checkpoint_writer *writer;
-    fwa_weights weights;
-    check_ok(fwa_weights_view(&weights, s->trainer->model, s->trainer->backend, 1));
-    check_ok(fwa_weights_fetch(&weights, s->trainer->model));
+    fwa_snapshot *snapshot;
+    check_ok(fwa_snapshot_create(&snapshot, s->trainer->model, s->trainer->backend));
+    check_ok(fwa_snapshot_take(snapshot));
+    check_ok(fwa_snapshot_wait(snapshot));
     check_ok(fwa_checkpoint_begin(&writer, temp_folder, 0, 0, 0));
-    check_ok(fwa_checkpoint_write_shard(writer, (const fwa_named_tensor *const *)weights.named, weights.count));
+    check_ok(fwa_checkpoint_write_shard(writer, (const fwa_named_tensor *const *)snapshot->named, snapshot->count));
     check_ok(fwa_checkpoint_publish(writer, 1, &state));
     fwa_checkpoint_end(writer);
-    fwa_weights_release(&weights);
+    fwa_snapshot_destroy(snapshot);
 }
 
 static void load_weights(const side *s) {

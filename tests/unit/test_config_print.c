@@ -53,6 +53,7 @@ static const setting others[] = {
     {"checkpoint.every", "7"},
     {"checkpoint.keep_last", "8"},
     {"checkpoint.keep_every", "9"},
+    {"checkpoint.background", "false"},
     {"eval.every", "11"},
     {"eval.batches", "12"},
     {"log.every", "13"},
