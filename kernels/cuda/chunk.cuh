@@ -43,6 +43,8 @@ struct chunk_state {
 struct chunk_task {
     int B, T, Hq, H, group, chunks; // group: H / Hq
     int halo, shift;                // shift 1: the pair of step t has key t - 1
+    int multiprocessors;            // of the GPU
+    int segments, length;           // of the sequence for serial passes (chunk_split.cuh); chunks of one
     chunk_view q, k, v, o, d_o, dq, dk, dv;
     // Pairs of steps before the first key: rows of steps -halo .. 0, [B,Hq,halo+1,K], [B,H,halo+1,V]; null: zeros.
     const __nv_bfloat16 *first_x, *first_v;
@@ -50,7 +52,10 @@ struct chunk_task {
     const float *u, *w, *pairs, *far; // [B,H,chunks,64]; pairs, far, band where halo > 0
     const float2 *band;
     uint4 *states, *grads; // S before, dS behind every chunk
-    float *near;           // scratch of the backward pass, [B,Hq,chunks,64,3]; where halo > 0
+    // Scratch where there are several segments: the state before (gradient: behind) each, [B,H,segments,K,V], and what
+    // is left of a state over it, [B,H,segments].
+    float *starts, *decays;
+    float *near; // scratch of the backward pass, [B,Hq,chunks,64,3]; where halo > 0
     // fp32 gradients of rows of a tile that are no rows of dk or dv, or only in part: the first halo + 1, then the last
     // halo. [B,Hq,chunks,2 halo+1,K], [B,H,chunks,2 halo+1,V]; null: nobody asks for them.
     float *edge_x, *edge_v;
@@ -155,6 +160,12 @@ __device__ inline void prefetch(const void *p) {
 }
 __device__ inline void prefetch_far(const void *p) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+// What stands in `starts` for a segment.
+__device__ inline chunk_state segment_state(const chunk_task &a, int segment, int K, int V) {
+    const int64_t size = static_cast<int64_t>(K) * V, head = a.segments * size;
+    return {a.starts + segment * size, a.H * head, head, V};
 }
 
 // S^T of 64 columns, from and to [K,V].

@@ -5,6 +5,7 @@
 #include "core/shape.h"
 #include "kernels/cuda/chunk_call.cuh"
 #include "kernels/cuda/chunk_edges.cuh"
+#include "kernels/cuda/chunk_split.cuh"
 #include "kernels/cuda/mixer_common.cuh"
 #include "kernels/cuda/moves.cuh"
 
@@ -44,12 +45,24 @@ void plan_gates(const mixer_kit &kit, fwa_bump *kept, layout *l) {
     if (kit.rate == rate_kind::falcon) l->rate.energy = FWA_TAKE(kept, float, rows / a.group);
 }
 
+// Segments of the serial passes, and scratch for their states.
+void plan_segments(fwa_bump *scratch, layout *l) {
+    const mixer_task &a = l->rate.task;
+    chunk_task &t = l->task;
+    const chunk_split split = chunk_split_of(a.B * a.H * (a.V / 64), t.chunks, t.multiprocessors, forward_blocks);
+    t.segments = split.segments, t.length = split.length;
+    if (t.segments == 1) return;
+    t.starts = FWA_TAKE(scratch, float, a.B *a.H *t.segments *a.K *a.V);
+    t.decays = FWA_TAKE(scratch, float, a.B *a.H *t.segments);
+}
+
 void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, fwa_bump *saved, fwa_bump *scratch,
                  layout *l) {
     mixer_task &a = l->rate.task;
     chunk_task &t = l->task;
     const int64_t states = a.B * a.H * t.chunks * a.K * a.V / 8, edges = a.B * t.chunks * (2 * a.halo + 1);
     plan_gates(kit, a.save ? saved : scratch, l);
+    plan_segments(scratch, l);
     if (a.save) t.states = FWA_TAKE(saved, uint4, states);
     if (call->reset.ndim > 0) {
         a.first = FWA_TAKE(scratch, int32_t, a.B * a.T);
@@ -79,6 +92,7 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
     FWA_TRY(chunk_rate_forward(stream, l.rate, l.task, l.gates));
+    FWA_TRY(chunk_additive_starts(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
     FWA_TRY(chunk_additive_forward(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
     return chunk_last_pairs(stream, a, l.task);
 }

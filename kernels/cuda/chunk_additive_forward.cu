@@ -6,7 +6,7 @@
 // bf16 where a backward pass follows. A warpgroup holds 64 columns of V, transposed: rows of its accumulators are
 // columns of V, so that S^T and O^T are first operands out of registers and nothing is exchanged between warps but the
 // masked P = Q X^T, 8 KB a chunk. Three blocks a multiprocessor: while one waits another computes. X and V are loaded a
-// chunk ahead, Q as soon as its tile is free.
+// chunk ahead, Q as soon as its tile is free. Segments of a sequence are blocks of their own, from states found before.
 #include "kernels/cuda/chunk_additive.cuh"
 
 namespace {
@@ -108,10 +108,13 @@ template <int K, bool window> struct forward_block {
 };
 
 template <int K, bool window>
-__global__ void __launch_bounds__(threads, 3) chunk_forward_kernel(const __grid_constant__ chunk_task a, int slices) {
+__global__ void __launch_bounds__(threads, forward_blocks)
+    chunk_forward_kernel(const __grid_constant__ chunk_task a, int slices) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<forward_memory<K, window> *>(memory);
-    const int head = static_cast<int>(blockIdx.x) / slices, thread = static_cast<int>(threadIdx.x);
+    const int piece = static_cast<int>(blockIdx.x) / a.segments, segment = static_cast<int>(blockIdx.x) % a.segments;
+    const int head = piece / slices, thread = static_cast<int>(threadIdx.x), begin = segment * a.length,
+              end = min(begin + a.length, a.chunks);
     const forward_block<K, window> at = {a,
                                          m,
                                          operand_tile(m.q),
@@ -119,24 +122,24 @@ __global__ void __launch_bounds__(threads, 3) chunk_forward_kernel(const __grid_
                                          operand_tile(m.p),
                                          head / a.H,
                                          head % a.H,
-                                         static_cast<int>(blockIdx.x) % slices,
+                                         piece % slices,
                                          slices,
                                          thread / 32};
     const int v = at.slice * 64, t = thread % 4;
     float S[K / 2];
-    get_state<K>(S, a.S0, at.b, at.h, v + at.warp * 16);
-    at.load_x_v(0);
-    at.load_q(0);
+    get_state<K>(S, a.segments > 1 ? segment_state(a, segment, K, slices * 64) : a.S0, at.b, at.h, v + at.warp * 16);
+    at.load_x_v(begin);
+    at.load_q(begin);
     copy_commit();
     row_gates gates = {};
-    if (thread < 64) gates = read_gates<window>(a, head, 0, thread);
-    for (int c = 0; c < a.chunks; c++) {
+    if (thread < 64) gates = read_gates<window>(a, head, begin, thread);
+    for (int c = begin; c < end; c++) {
         const int stage = c % 2;
         if (thread < 64) write_gates(m, stage, thread, gates);
         copy_wait<0>();
         publish();
         __syncthreads();
-        if (c + 1 < a.chunks) {
+        if (c + 1 < end) {
             at.load_x_v(c + 1);
             if (thread < 64) gates = read_gates<window>(a, head, c + 1, thread);
         }
@@ -163,7 +166,7 @@ __global__ void __launch_bounds__(threads, 3) chunk_forward_kernel(const __grid_
         }
         publish();
         __syncthreads();
-        if (c + 1 < a.chunks) at.load_q(c + 1);
+        if (c + 1 < end) at.load_q(c + 1);
         copy_commit();
         uint32_t rows[4][4], leaving[4][4];
         transposed_fragments(rows, m.v[stage], at.warp);
@@ -187,7 +190,7 @@ __global__ void __launch_bounds__(threads, 3) chunk_forward_kernel(const __grid_
         __syncthreads();
         write_columns(m.p, O, a, a.o, at.b, at.h, c, v, at.warp);
     }
-    if (a.S_end.data) set_state<K>(S, a.S_end, at.b, at.h, v + at.warp * 16);
+    if (a.S_end.data && end == a.chunks) set_state<K>(S, a.S_end, at.b, at.h, v + at.warp * 16);
 }
 
 } // namespace
@@ -198,7 +201,8 @@ template <int K, bool window> fwa_status launch_forward(cudaStream_t stream, con
     const auto kernel = chunk_forward_kernel<K, window>;
     constexpr int bytes = sizeof(forward_memory<K, window>);
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * (V / 64)), threads, bytes, stream, task, V / 64);
+    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * (V / 64) * task.segments), threads, bytes, stream, task,
+               V / 64);
     return FWA_OK;
 }
 

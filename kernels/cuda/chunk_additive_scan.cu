@@ -1,10 +1,13 @@
-// Chunk form of the additive core, backward, the serial part (docs/kernels.md): the gradient of the state,
+// Chunk form of the additive core, the passes that carry a state alone (docs/kernels.md): the gradient of the state,
 //
-//   dS = h_C dS' + Q^T diag(h) dO
+//   dS = h_C dS' + Q^T diag(h) dO                from the last chunk to the first
 //
-// from the last chunk to the first; dS' behind every chunk is kept as bf16 for the chunk-parallel rest. Overwritten.
-// As forward, a warpgroup holds 64 columns of V, transposed. Four blocks a multiprocessor; Q and dO come a chunk ahead.
+// which is kept as bf16 behind every chunk for the chunk-parallel rest, and, where a sequence is cut into segments,
+// what each segment makes of an empty one, forward S' = h_C S + X^T diag(M_C) V. Overwritten. As in the forward pass a
+// warpgroup holds 64 columns of V, transposed. Four blocks a multiprocessor; operands come a chunk ahead.
 #include "kernels/cuda/chunk_additive.cuh"
+
+#include "core/shape.h"
 
 namespace {
 
@@ -12,76 +15,155 @@ using namespace fwa;
 
 constexpr int threads = 128;
 
+// What a pass carries: states forward, without and with a window; gradients of states.
+enum class carried { states, window_states, gradients };
+
 template <int K> struct scan_memory {
-    __nv_bfloat16 q[2][64 * K];
-    __nv_bfloat16 d_o[2][64 * 64];
-    float history[2][64];
+    __nv_bfloat16 by[2][64 * K];     // x or q
+    __nv_bfloat16 rows[2][64 * 64];  // of v or dO
+    float weight[2][64], history[2]; // of the rows; h_C
 };
 
-template <int K> __device__ void load(scan_memory<K> &m, const chunk_task &a, int b, int h, int v, int c) {
-    chunk_view d_o = a.d_o;
-    d_o.data += v;
-    load_steps<K, threads>(m.q[c % 2], threadIdx.x, a, a.q, b, h / a.group, c);
-    load_steps<64, threads>(m.d_o[c % 2], threadIdx.x, a, d_o, b, h, c);
-    copy_commit();
-}
+template <int K, carried what> struct scan_block {
+    const chunk_task &a;
+    scan_memory<K> &m;
+    int64_t head;
+    int b, h, v, V;
 
-// Rows before the chunk are steps of the one before.
-__device__ float read_history(const chunk_task &a, int64_t head, int c, int row) {
-    return row < a.halo ? 0.0f : power2(a.u[(head * a.chunks + c) * 64 + row]);
-}
+    __device__ void load(int c) const {
+        if constexpr (what == carried::gradients) {
+            chunk_view d_o = a.d_o;
+            d_o.data += v;
+            load_steps<K, threads>(m.by[c % 2], threadIdx.x, a, a.q, b, h / a.group, c);
+            load_steps<64, threads>(m.rows[c % 2], threadIdx.x, a, d_o, b, h, c);
+        } else {
+            load_keys<K, threads>(m.by[c % 2], threadIdx.x, a, b, h / a.group, c);
+            load_values<threads>(m.rows[c % 2], threadIdx.x, a, V, v, b, h, c);
+        }
+        copy_commit();
+    }
+    // Rows before the chunk are steps of the one before: they have no gradient here.
+    __device__ float weight(int c, int row) const {
+        const int64_t at = (head * a.chunks + c) * 64;
+        if constexpr (what == carried::gradients) return row < a.halo ? 0.0f : power2(a.u[at + row]);
+        const tile_mask<what == carried::window_states> mask = {a.u + at, a.w + at, a.far + at, a.band + at, a.halo};
+        return mask.at(63, row, a.u[at + 63]);
+    }
+    __device__ float history(int c) const {
+        return power2(a.u[(head * a.chunks + c) * 64 + 63]);
+    }
+};
 
-template <int K>
+// alone: of each segment but that at the end, from an empty state; leaves it in `ends`, and what is left of a state
+// over the segment in `decays`.
+template <int K, carried what, bool alone>
 __global__ void __launch_bounds__(threads, 4) chunk_scan_kernel(const __grid_constant__ chunk_task a, int slices) {
+    constexpr bool forward = what != carried::gradients;
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<scan_memory<K> *>(memory);
-    const int head = static_cast<int>(blockIdx.x) / slices, b = head / a.H, h = head % a.H;
-    const int v = static_cast<int>(blockIdx.x) % slices * 64, thread = static_cast<int>(threadIdx.x),
+    const int segments = alone ? a.segments - 1 : a.segments, piece = static_cast<int>(blockIdx.x) / segments;
+    const int segment = static_cast<int>(blockIdx.x) % segments + (alone && !forward);
+    const int head = piece / slices, v = piece % slices * 64, thread = static_cast<int>(threadIdx.x),
               warp = thread / 32;
-    const operand_tile q_tiles(m.q[0]);
-    float dS[K / 2], history = 0.0f;
-    get_state<K>(dS, a.dS_end, b, h, v + warp * 16);
-    load(m, a, b, h, v, a.chunks - 1);
-    if (thread < 64) history = read_history(a, head, a.chunks - 1, thread);
-    for (int c = a.chunks - 1; c >= 0; c--) {
-        const int stage = c % 2;
-        if (thread < 64) m.history[stage][thread] = history;
+    const scan_block<K, what> at = {a, m, head, head / a.H, head % a.H, v, slices * 64};
+    const operand_tile tiles(m.by[0]);
+    const int begin = segment * a.length, end = min(begin + a.length, a.chunks);
+    float S[K / 2], weight = 0.0f, decay = 1.0f;
+    if constexpr (alone)
+        get_state<K>(S, chunk_state{}, 0, 0, 0);
+    else
+        get_state<K>(S, a.segments > 1 ? segment_state(a, segment, K, slices * 64) : a.dS_end, at.b, at.h,
+                     v + warp * 16);
+    at.load(forward ? begin : end - 1);
+    if (thread < 64) weight = at.weight(forward ? begin : end - 1, thread);
+    for (int i = begin; i < end; i++) {
+        const int c = forward ? i : begin + end - 1 - i, next = forward ? c + 1 : c - 1, stage = c % 2;
+        if (thread < 64) m.weight[stage][thread] = weight;
+        if (thread == 64) m.history[stage] = at.history(c);
         copy_wait<0>();
         publish();
         __syncthreads();
-        if (c > 0) {
-            load(m, a, b, h, v, c - 1);
-            if (thread < 64) history = read_history(a, head, c - 1, thread);
+        if (i + 1 < end) {
+            at.load(next);
+            if (thread < 64) weight = at.weight(next, thread);
         }
         uint32_t rows[4][4];
-        {
+        if constexpr (!alone) {
             uint32_t kept[K / 16][4];
 #pragma unroll
-            for (int step = 0; step < K / 16; step++) fragment(kept[step], dS, step);
+            for (int step = 0; step < K / 16; step++) fragment(kept[step], S, step);
             keep_state<K>(state_at<K>(a.grads, a, head, c, slices * 64, v + warp * 16), kept);
         }
-        transposed_fragments(rows, m.d_o[stage], warp);
-        scale_fragments(rows, m.history[stage]);
-        const float h_end = m.history[stage][63];
+        transposed_fragments(rows, m.rows[stage], warp);
+        scale_fragments(rows, m.weight[stage]);
+        const float h_end = m.history[stage];
+        if constexpr (alone) decay *= h_end;
 #pragma unroll
-        for (int i = 0; i < K / 2; i++) dS[i] *= h_end;
-        const operand_tile q(q_tiles, stage * (64 * K));
+        for (int k = 0; k < K / 2; k++) S[k] *= h_end;
+        const operand_tile by(tiles, stage * (64 * K));
         products_begin();
 #pragma unroll
-        for (int step = 0; step < 4; step++) product<K, 1>(dS, rows[step], q.mn(step * 16 * 64, 64), true);
+        for (int step = 0; step < 4; step++) product<K, 1>(S, rows[step], by.mn(step * 16 * 64, 64), true);
         products_commit();
         products_wait<0>();
-        products_done(dS);
+        products_done(S);
     }
-    if (a.dS0.data) set_state<K>(dS, a.dS0, b, h, v + warp * 16);
+    if constexpr (alone) {
+        set_state<K>(S, segment_state(a, segment, K, slices * 64), at.b, at.h, v + warp * 16);
+        if (v == 0 && thread == 0) a.decays[static_cast<int64_t>(head) * a.segments + segment] = decay;
+    } else if (segment == 0 && a.dS0.data) {
+        set_state<K>(S, a.dS0, at.b, at.h, v + warp * 16);
+    }
 }
 
-template <int K> fwa_status launch_scan(cudaStream_t stream, const chunk_task &task, int V) {
+// Turns what each segment adds into what comes before it (forward) or from behind it, from `first` on. A thread an
+// element of [B,H,K,V].
+constexpr int join_threads = 256;
+__global__ void __launch_bounds__(join_threads)
+    join_segments_kernel(const __grid_constant__ chunk_task a, chunk_state first, int K, int V, bool forward) {
+    const int64_t i = static_cast<int64_t>(blockIdx.x) * join_threads + threadIdx.x, head = i / (K * V);
+    if (head >= static_cast<int64_t>(a.B) * a.H) return;
+    const int at = static_cast<int>(i % (K * V));
+    float *states = a.starts + head * a.segments * (K * V) + at;
+    const float *decays = a.decays + head * a.segments;
+    float carry = first.data ? first.at(head / a.H, head % a.H, at / V)[at % V] : 0.0f;
+#pragma unroll 8
+    for (int n = 0; n < a.segments; n++) {
+        const int segment = forward ? n : a.segments - 1 - n;
+        float *state = states + static_cast<int64_t>(segment) * (K * V);
+        const bool last = n + 1 == a.segments;
+        const float own = last ? 0.0f : *state, decay = last ? 0.0f : decays[segment];
+        *state = carry;
+        carry = decay * carry + own;
+    }
+}
+
+template <int K, carried what, bool alone> fwa_status launch_scan(cudaStream_t stream, const chunk_task &task, int V) {
     constexpr int bytes = sizeof(scan_memory<K>);
-    FWA_CUDA_TRY(cudaFuncSetAttribute(chunk_scan_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    FWA_LAUNCH(chunk_scan_kernel<K>, static_cast<unsigned>(task.B * task.H * (V / 64)), threads, bytes, stream, task,
-               V / 64);
+    const int blocks = task.B * task.H * (V / 64) * (alone ? task.segments - 1 : task.segments);
+    const auto kernel = chunk_scan_kernel<K, what, alone>;
+    FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    FWA_LAUNCH(kernel, static_cast<unsigned>(blocks), threads, bytes, stream, task, V / 64);
     return FWA_OK;
+}
+
+template <int K, carried what>
+fwa_status find_starts(cudaStream_t stream, const chunk_task &task, const chunk_state &first, int V) {
+    const int64_t elements = static_cast<int64_t>(task.B) * task.H * K * V;
+    FWA_TRY((launch_scan<K, what, true>(stream, task, V)));
+    FWA_LAUNCH(join_segments_kernel, static_cast<unsigned>(fwa_ceil_div(elements, join_threads)), join_threads, 0,
+               stream, task, first, K, V, what != carried::gradients);
+    return FWA_OK;
+}
+
+template <int K> fwa_status gradients(cudaStream_t stream, const chunk_task &task, int V) {
+    if (task.segments > 1) FWA_TRY((find_starts<K, carried::gradients>(stream, task, task.dS_end, V)));
+    return launch_scan<K, carried::gradients, false>(stream, task, V);
+}
+
+template <int K> fwa_status starts(cudaStream_t stream, const chunk_task &task, int V) {
+    return task.halo > 0 ? find_starts<K, carried::window_states>(stream, task, task.S0, V)
+                         : find_starts<K, carried::states>(stream, task, task.S0, V);
 }
 
 } // namespace
@@ -89,7 +171,12 @@ template <int K> fwa_status launch_scan(cudaStream_t stream, const chunk_task &t
 namespace fwa {
 
 fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, int K, int V) {
-    return K == 64 ? launch_scan<64>(stream, task, V) : launch_scan<128>(stream, task, V);
+    return K == 64 ? gradients<64>(stream, task, V) : gradients<128>(stream, task, V);
+}
+
+fwa_status chunk_additive_starts(cudaStream_t stream, const chunk_task &task, int K, int V) {
+    if (task.segments == 1) return FWA_OK;
+    return K == 64 ? starts<64>(stream, task, V) : starts<128>(stream, task, V);
 }
 
 } // namespace fwa

@@ -4,6 +4,7 @@
 
 #include "core/shape.h"
 #include "kernels/cuda/chunk.cuh"
+#include "kernels/cuda/chunk_split.cuh"
 #include "kernels/cuda/mixer_common.cuh"
 
 namespace fwa {
@@ -29,6 +30,7 @@ inline void chunk_describe(const fwa_mixer_call *call, const mixer_task &a, chun
     t.chunks = static_cast<int>(fwa_ceil_div(a.T, tile_rows_64 - a.halo));
     t.q = chunk_rows_of(call->q), t.k = chunk_rows_of(call->k), t.v = chunk_rows_of(call->v),
     t.o = chunk_rows_of(call->o);
+    t.segments = 1, t.length = t.chunks;
     t.S0 = chunk_state_of(call->in.S), t.S_end = chunk_state_of(call->out.S);
 }
 
@@ -59,6 +61,7 @@ fwa_status chunk_plan(plan_memory_of<layout> plan_memory, const mixer_kit &kit, 
     *l = {};
     FWA_TRY(mixer_describe(kit, call, &l->rate.task));
     chunk_describe(call, l->rate.task, &l->task);
+    FWA_TRY(chunk_multiprocessors(&l->task.multiprocessors));
     plan_memory(kit, call, backward, saved, scratch, l);
     return FWA_OK;
 }

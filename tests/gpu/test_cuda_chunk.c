@@ -92,6 +92,28 @@ static void many_heads_of_64_agree(void **state) {
     }
 }
 
+// Few heads and many chunks: passes over the sequence run on segments of it at once.
+static void long_sequences_agree(void **state) {
+    (void)state;
+    const int64_t T = small ? 1030 : 2500;
+    const fwa_mixer_shape shapes[] = {{1, T, 1, 2, 64, 128}, {1, T + 60, 1, 1, 128, 64}};
+    EACH_CHUNK_RULE(rule) {
+        start_record();
+        for (int i = small; i < 2; i++) {
+            case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), shapes[i]);
+            spec_carry(&spec, 3);
+            spec.reset = i == 0;
+            mixer_case c = case_new(&spec);
+            case_fill(&c, (uint64_t)(70 + i));
+            case_unit_rows(c.call.k);
+            case_unit_rows(c.call.q);
+            if (spec.reset) check_set(c.call.reset, 700, 1);
+            run_chunk_case(&c);
+        }
+        print_record("long", rule);
+    }
+}
+
 // Documents that start at ends of chunks, one after another, and at the last token.
 static void documents_agree(void **state) {
     (void)state;
@@ -230,6 +252,7 @@ int main(void) {
         cmocka_unit_test(the_chunk_kernels_are_chosen),
         cmocka_unit_test_teardown(every_option_agrees, check_release),
         cmocka_unit_test_teardown(many_heads_of_64_agree, check_release),
+        cmocka_unit_test_teardown(long_sequences_agree, check_release),
         cmocka_unit_test_teardown(documents_agree, check_release),
         cmocka_unit_test_teardown(extreme_decays_agree, check_release),
         cmocka_unit_test_teardown(repeated_keys_agree, check_release),
