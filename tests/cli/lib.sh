@@ -224,6 +224,16 @@ wait_for_rows() {
     done
 }
 
+# gone_within SECONDS PROCESS: whether it ends in time.
+gone_within() {
+    tries=$(($1 * 10))
+    while grep -qs ') [^Z] ' "/proc/$2/stat"; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || return 1
+        sleep 0.1
+    done
+}
+
 # shard FILE TOKENS SEED [IDS [MAGIC [VERSION [COUNT]]]]: a token shard with ids below IDS; COUNT is what its header says.
 shard() {
     printf '%b' "$(awk -v tokens="$2" -v seed="$3" -v ids="${4:-64}" -v magic="${5:-20240520}" -v version="${6:-1}" \

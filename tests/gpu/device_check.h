@@ -25,11 +25,19 @@ static inline test_size device_test_size(void) {
     return size[0] == 's' ? TEST_SMALLEST : TEST_MODEL;
 }
 
-enum { DEVICE_SMALL = 1 << 16, DEVICE_LARGE = 200000, DEVICE_MODEL = 3000000 }; // elements of a tensor
+enum { DEVICE_SMALL = 1 << 16, DEVICE_LARGE = 200000, DEVICE_MODEL = 1000000 }; // elements of a tensor
 
 static inline bool device_takes(int64_t elements) {
     const test_size size = device_test_size();
     return size == TEST_MODEL || elements < (size == TEST_SMALLEST ? DEVICE_SMALL : DEVICE_MODEL);
+}
+
+// The CPU in f64 with the threads of OMP_NUM_THREADS, where it is set: programs that run side by side share the cores.
+static inline fwa_backend *device_truth(void) {
+    const char *threads = getenv("OMP_NUM_THREADS");
+    fwa_backend *backend = NULL;
+    if (fwa_backend_create(&backend, FWA_BACKEND_CPU, FWA_F64, 0, threads ? atoi(threads) : 0) != FWA_OK) exit(1);
+    return backend;
 }
 
 // The backend of device 0 in this precision; ends the test program with DEVICE_SKIP where CUDA cannot be used.
@@ -89,7 +97,9 @@ static inline fwa_tensor device_poisoned(fwa_backend *backend, fwa_tensor host, 
 // The same with the values of `host` (f64), which are rounded to `dtype` in place.
 static inline fwa_tensor device_from(fwa_backend *backend, fwa_tensor host, fwa_dtype dtype, int64_t offset) {
     fwa_tensor image = device_image(host, dtype);
-    for (int64_t i = 0, n = fwa_tensor_count(host); i < n; i++) {
+    const int64_t n = fwa_tensor_count(host);
+#pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) {
         device_set(image, i, check_get(host, i));
         check_set(host, i, check_get(image, i));
     }

@@ -48,7 +48,9 @@ static inline void argument_make(argument *a, fwa_backend *cuda, uint64_t stream
     fwa_tensor host = check_new(argument_type(a, truth), wide[0], wide[1], wide[2], wide[3]);
     host = fwa_tensor_slice(host, last, 0, a->shape[last]);
     bool whole = a->kind == IDS || a->kind == BYTES;
-    for (int64_t i = 0, n = fwa_tensor_count(host); i < n && a->role != OUTPUT; i++) {
+    const int64_t n = a->role == OUTPUT ? 0 : fwa_tensor_count(host);
+#pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) {
         double u = fwa_rng_uniform(77, stream, (uint64_t)i), value = a->low + (a->high - a->low) * u;
         check_set(host, i, whole ? floor(value) : value);
     }
@@ -147,7 +149,7 @@ static inline argument moved(argument a, int layout) {
 static inline void devices_open(void) {
     device[0] = device_open(FWA_F32);
     device[1] = device_open(FWA_BF16);
-    if (fwa_backend_create(&truth, FWA_BACKEND_CPU, FWA_F64, 0, 0) != FWA_OK) exit(1);
+    truth = device_truth();
 }
 
 static inline void devices_close(void) {

@@ -197,7 +197,7 @@ static void wrong_arguments_are_refused_by_name(void **state) {
 int main(void) {
     device[0] = device_open(FWA_F32);
     device[1] = device_open(FWA_BF16);
-    if (fwa_backend_create(&truth, FWA_BACKEND_CPU, FWA_F64, 0, 0) != FWA_OK) return 1;
+    truth = device_truth();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_agree_with_the_truth),         cmocka_unit_test(teams_agree_with_the_truth),
         cmocka_unit_test(wide_rows_agree_with_the_truth),      cmocka_unit_test(few_partial_sums_agree_with_the_truth),
