@@ -153,6 +153,18 @@ uint64_t fwa_config_hash(const fwa_config *config);
 // (caller frees; "" if none). Allowed to differ: log, eval, checkpoint, parallel, run.backend, run.threads, run.dir,
 // run.name, comm, debug, train.stop_after, train.micro_batch, data.*'s folder part, and train.steps if it grows.
 FWA_MUST_CHECK fwa_status fwa_config_compare(const fwa_config *old_config, const fwa_config *new_config, char **lines);
+
+// One key of a configuration, written as in YAML.
+typedef struct fwa_config_entry {
+    char *key;    // "train.steps", "model.mixer.main.rule"; owned
+    char *value;  // owned
+    bool changed; // another than the schema's default
+} fwa_config_entry;
+
+// Every key in schema order, the settings of each mixer included. The caller: fwa_config_entries_free.
+FWA_MUST_CHECK fwa_status fwa_config_entries(const fwa_config *config, fwa_config_entry **entries, int *count);
+void fwa_config_entries_free(fwa_config_entry *entries, int count);
+
 // docs/configuration.md: every key with type, default, allowed values and meaning.
 FWA_MUST_CHECK fwa_status fwa_config_reference(FILE *out);
 

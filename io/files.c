@@ -120,11 +120,11 @@ static fwa_status sync_parent(const char *path) {
     return fwa_sync_path(parent);
 }
 
-static fwa_status write_and_sync(const char *path, const char *text) {
+static fwa_status write_and_sync(const char *path, const void *bytes, size_t size) {
     int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     FWA_CHECK(file >= 0, FWA_IO, "cannot create %s: %s", path, strerror(errno));
     fwa_status status;
-    FWA_TRY_GOTO(write_all(file, path, text, strlen(text)), failed);
+    FWA_TRY_GOTO(write_all(file, path, bytes, size), failed);
     FWA_CHECK_GOTO(fsync(file) == 0, FWA_IO, failed, "cannot sync %s to disk: %s", path, strerror(errno));
     FWA_CHECK(close(file) == 0, FWA_IO, "cannot close %s: %s", path, strerror(errno));
     return FWA_OK;
@@ -134,10 +134,14 @@ failed:
 }
 
 fwa_status fwa_write_text(const char *path, const char *text) {
+    return fwa_write_bytes(path, text, strlen(text));
+}
+
+fwa_status fwa_write_bytes(const char *path, const void *bytes, size_t size) {
     char temporary[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(temporary, "%s.tmp", path));
     fwa_status status;
-    FWA_TRY_GOTO(write_and_sync(temporary, text), failed);
+    FWA_TRY_GOTO(write_and_sync(temporary, bytes, size), failed);
     FWA_CHECK_GOTO(rename(temporary, path) == 0, FWA_IO, failed, "cannot rename %s to %s: %s", temporary, path,
                    strerror(errno));
     FWA_TRY(sync_parent(path));

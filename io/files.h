@@ -3,6 +3,7 @@
 #define FWA_IO_FILES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "core/status.h"
 #include "core/types.h"
@@ -19,6 +20,7 @@ FWA_MUST_CHECK fwa_status fwa_make_folders(const char *path);           // mkdir
 FWA_MUST_CHECK fwa_status fwa_read_text(const char *path, char **text); // whole file, NUL-terminated; caller frees
 // Writes `path`.tmp, syncs, renames: readers see the old or the new text, never a part.
 FWA_MUST_CHECK fwa_status fwa_write_text(const char *path, const char *text);
+FWA_MUST_CHECK fwa_status fwa_write_bytes(const char *path, const void *bytes, size_t size); // the same
 // Locks `path` (made if missing) for this process until *lock is closed or the process ends. FWA_CONFIG naming `what`
 // if another process holds it; file systems without locks let everybody in.
 FWA_MUST_CHECK fwa_status fwa_lock_file(const char *path, const char *what, int *lock);

@@ -29,6 +29,9 @@ void fwa_metrics_close(fwa_metrics *metrics);
 // The last complete row of a run's metrics.jsonl, with the val_loss of the last row that has one; NaN and 0 for what is
 // not there. *found is false where there is no file or no row.
 FWA_MUST_CHECK fwa_status fwa_metrics_last(const char *path, fwa_metrics_row *row, bool *found);
+// Every row of a metrics.jsonl in the order of the file, NaN and 0 for what is not there; the caller frees *rows. Lines
+// that are no rows are left out, with a warning for all but an incomplete last one. No file: no rows.
+FWA_MUST_CHECK fwa_status fwa_metrics_read(const char *path, fwa_metrics_row **rows, int64_t *count);
 
 #ifdef __cplusplus
 }

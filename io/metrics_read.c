@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "core/log.h"
 #include "io/files.h"
 #include "io/metrics.h"
 
@@ -34,6 +35,17 @@ static void take_row(const json_t *json, fwa_metrics_row *row) {
     if (!isnan(val_loss)) row->val_loss = val_loss;
 }
 
+// Reads the line at *at, and moves *at behind it. False where it is no complete row.
+static bool read_row(const char **at, fwa_metrics_row *row) {
+    const char *line = *at, *end = line + strcspn(line, "\n");
+    *at = end + (*end == '\n');
+    json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
+    const bool good = json_is_integer(json_object_get(json, "step"));
+    if (good) take_row(json, row);
+    json_decref(json);
+    return good;
+}
+
 fwa_status fwa_metrics_last(const char *path, fwa_metrics_row *row, bool *found) {
     char *text = NULL;
     memset(row, 0, sizeof *row);
@@ -41,15 +53,40 @@ fwa_status fwa_metrics_last(const char *path, fwa_metrics_row *row, bool *found)
     *found = false;
     if (!fwa_path_exists(path)) return FWA_OK;
     FWA_TRY(fwa_read_text(path, &text));
-    for (const char *line = text, *end; *line; line = end + (*end == '\n')) {
-        end = line + strcspn(line, "\n");
-        json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
-        if (json_is_integer(json_object_get(json, "step"))) {
-            take_row(json, row);
-            *found = true;
-        }
-        json_decref(json);
-    }
+    for (const char *at = text; *at;) *found |= read_row(&at, row);
     free(text);
     return FWA_OK;
+}
+
+static fwa_status read_rows(const char *path, const char *text, fwa_metrics_row **rows, int64_t *count) {
+    int64_t capacity = 0;
+    int number = 1;
+    for (const char *at = text; *at; number++) {
+        if (*count == capacity) {
+            capacity = capacity ? 2 * capacity : 256;
+            fwa_metrics_row *more = realloc(*rows, (size_t)capacity * sizeof *more);
+            FWA_CHECK(more, FWA_MEMORY, "no memory for %lld rows of %s", (long long)capacity, path);
+            *rows = more;
+        }
+        (*rows)[*count] = (fwa_metrics_row){.val_loss = NAN};
+        if (read_row(&at, &(*rows)[*count]))
+            ++*count;
+        else if (*at)
+            fwa_log_warn("%s:%d: not a metrics row, left out", path, number);
+    }
+    return FWA_OK;
+}
+
+fwa_status fwa_metrics_read(const char *path, fwa_metrics_row **rows, int64_t *count) {
+    char *text = NULL;
+    *rows = NULL;
+    *count = 0;
+    if (!fwa_path_exists(path)) return FWA_OK;
+    FWA_TRY(fwa_read_text(path, &text));
+    fwa_status status = read_rows(path, text, rows, count);
+    free(text);
+    if (status == FWA_OK) return FWA_OK;
+    free(*rows);
+    *rows = NULL;
+    return fwa_error_pass(status, __FILE__, __LINE__, __func__);
 }

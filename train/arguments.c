@@ -32,7 +32,7 @@ fwa_status fwa_arguments_parse(fwa_arguments *arguments, const fwa_option *known
               FWA_ARGUMENTS_MAX);
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
-        if (strncmp(word, "--", 2) != 0) {
+        if (strncmp(word, "--", 2) != 0 && !find(known, word)) {
             arguments->at[arguments->count++] = word;
             continue;
         }

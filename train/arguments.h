@@ -14,7 +14,7 @@ extern "C" {
 #define FWA_ARGUMENTS_MAX 1024
 
 typedef struct fwa_option {
-    const char *name; // "--resume"; NULL ends a list
+    const char *name; // "--resume", or "-o"; NULL ends a list
     bool takes_value;
 } fwa_option;
 

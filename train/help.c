@@ -54,6 +54,16 @@ static const fwa_command commands[] = {
      "command continues it. Exit codes: 0 all points finished or stopped by train.stop_after, 1 points failed, 2 the\n"
      "sweep or a point's configuration is wrong, 75 stopped by a signal; with --point that of the point.\n",
      fwa_cmd_sweep},
+    {"report", "RUN ... [-o FILE.html] [--title TEXT] [--tensorboard FOLDER]", "draw runs into one HTML page",
+     "RUN is a run folder, or a folder that holds run folders, such as a sweep's. The page needs no other file and no\n"
+     "JavaScript: losses and perplexity by tokens, learning rate, gradient norm, throughput, and how configurations\n"
+     "differ. Runs that differ in the seed only become one line, with mean and standard deviation. Results that\n"
+     "`fwa eval RUN --json RUN/FILE.json` left in a run folder are shown as well.\n"
+     "\n"
+     "  -o FILE              default report.html\n"
+     "  --title TEXT         default: the name of the run or of the folder\n"
+     "  --tensorboard F      writes event files for TensorBoard into folder F, too\n",
+     fwa_cmd_report},
     {"bench",
      "step CONFIG.yaml [key.path=value ...] [--steps N] [--eager] [--no-overlap] [--profile]\n"
      "                 | op [all|rules|operators|NAME ...] [--backend auto|cpu|cuda] [--dtype f64|f32|bf16] [--B N] "

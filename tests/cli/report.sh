@@ -1,0 +1,103 @@
+#!/bin/sh
+# Reports: what stands in run folders, drawn into one page that needs nothing else; and nothing from them as markup.
+. "$(dirname "$0")/lib.sh"
+
+# page FILE: every element that is opened is closed, in order; nothing is fetched, run, or no number.
+# shellcheck disable=SC2016 # awk's variables, not the shell's
+page() {
+    check "$1: not well-formed" awk '
+    {
+        text = $0
+        while (match(text, /<[^>]*>/)) {
+            tag = substr(text, RSTART + 1, RLENGTH - 2)
+            text = substr(text, RSTART + RLENGTH)
+            if (tag ~ /^(!|meta)/ || tag ~ /\/$/) continue
+            name = tag
+            sub(/[ \t].*/, "", name)
+            if (name !~ /^\//) { open[++depth] = name; continue }
+            if (depth == 0 || "/" open[depth] != name) { print FILENAME ":" FNR ": " tag " closes " open[depth]; bad = 1 }
+            depth--
+        }
+        if (text ~ /[<>]/) { print FILENAME ":" FNR ": " text; bad = 1 }
+    }
+    END { exit bad || depth != 0 }' "$1"
+    check_not "$1: a number that is none" grep -E '[" L](nan|-nan|inf|-inf)[" L]' "$1"
+    check_not "$1: needs another file, or JavaScript" grep -iE '<script|<link|<img|<iframe|https?:|@import|url\([^#]' "$1"
+}
+
+trained 1 plain tiny.yaml eval.every=5
+run "$FWA" report runs/plain -o plain.html
+expect 0 "plain.html: 1 run"
+page plain.html
+for text in "<h1>plain</h1>" "Training loss" "Validation perplexity" "Learning rate" "Gradient norm" \
+    "Tokens a second" ">30</dd>" finished model.mixer.many.window; do
+    check "the page does not say $text" grep -qF -e "$text" plain.html
+done
+check "the last validation loss is not that of the metrics" grep -qF ">$(grep val_loss runs/plain/metrics.jsonl | tail -n 1 |
+    sed 's/.*"val_loss":\([0-9.]*\).*/\1/' | awk '{ printf "%.4f", $1 }')<" plain.html
+run "$FWA" report runs/plain -o again.html
+check "a second page of the same run is another" cmp plain.html again.html
+
+# Accuracy by width, where fwa eval has left it in the run folder.
+check_not "accuracy that nobody measured" grep -q "Exact match" plain.html
+on 1 eval runs/plain --widths 1-4 --examples 20 --json runs/plain/addition.json
+expect 0
+run "$FWA" report runs/plain -o plain.html
+page plain.html
+check "no accuracy by width" test "$(grep -c "<figcaption>Exact match" plain.html)" = 2
+
+# A sweep: seeds become one line with their spread, and what differs is told.
+cat >two.yaml <<'YAML'
+base: tiny.yaml
+set: {train.steps: 4, eval.every: 2}
+axes: {optimizer.lr: [1e-3, 3e-3]}
+seeds: [0, 1]
+YAML
+run "$FWA" sweep two.yaml
+expect 0
+run "$FWA" report runs/two --title 'Rates & <seeds>' --tensorboard events
+expect 0 "report.html: 4 runs" "4 event files in events"
+page report.html
+check "the title is not as given" grep -qF "<h1>Rates &#38; &#60;seeds&#62;</h1>" report.html
+check "not two configurations of two seeds" test "$(grep -c '(2 seeds)' report.html)" = 4
+check "no spread over seeds" grep -qE '>[0-9.]+ ± [0-9.]+<' report.html
+check "the key that differs is not told" grep -qF "<th>optimizer.lr</th>" report.html
+check_not "a key that does not differ is told as one that does" grep -qF "<th>train.steps</th>" report.html
+check "not an event file a run" test "$(find events -name '*tfevents*' -size +200c | wc -l)" = 4
+
+# Folders as people leave them: names that would be markup, damaged lines, a configuration of another version, no steps.
+bad='runs/<b onload="x">&amp;'
+mkdir -p "$bad" runs/empty
+{
+    sed -n 1,10p runs/plain/metrics.jsonl
+    echo '{"step": 11, "loss": NaN}'
+    sed -n 12,20p runs/plain/metrics.jsonl
+    printf '{"step": 21, "lo'
+} >"$bad/metrics.jsonl"
+echo 'model: {<script>: 1}' >"$bad/config.yaml"
+printf '{"task": "addition", "widths": [{"width": "<i>"}]}' >"$bad/scores.json"
+printf 'no json' >"$bad/other.json"
+: >runs/empty/metrics.jsonl
+run "$FWA" report "$bad" runs/plain runs/empty -o bad.html
+expect 0 "metrics.jsonl:11: not a metrics row" "without its configuration" "scores.json: not the scores" "other.json:1:" \
+    "runs/empty: has no steps yet" "bad.html: 2 runs"
+page bad.html
+check_not "markup from a file's name" grep -qE '<b |<script|<i>' bad.html
+
+# Mistakes
+run "$FWA" report
+expect 2 "expected run folders"
+run "$FWA" report runs/nothing
+expect 2 "runs/nothing"
+run "$FWA" report runs/plain/checkpoints
+expect 2 "runs/plain/checkpoints: expected a run folder"
+run "$FWA" report runs/empty -o none.html
+expect 2 "no run has made a step"
+check_not "a page about nothing" test -e none.html
+run "$FWA" report runs/plain -o nowhere/page.html
+expect 1 nowhere/page.html
+run "$FWA" report runs/plain -o
+expect 2 "-o needs a value"
+run "$FWA" report runs/plain --tensorboard plain.html/events
+expect 1 plain.html
+finish

@@ -1,0 +1,57 @@
+// fwa report RUN ... [-o FILE.html] [--title TEXT] [--tensorboard FOLDER]
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "io/files.h"
+#include "io/tfevents.h"
+#include "train/arguments.h"
+#include "train/commands.h"
+#include "train/report_page.h"
+
+// FOLDER/NAME of every run, NAME its path with slashes that would lead out of FOLDER left out.
+static fwa_status write_events(const fwa_report *report, const char *folder) {
+    char path[FWA_PATH_MAX];
+    for (int i = 0; i < report->runs; i++) {
+        const fwa_report_run *run = &report->run[i];
+        const char *slash = strrchr(run->path, '/'), *above = slash;
+        while (above && above > run->path && above[-1] != '/') above--; // the folder that holds it
+        const char *name = report->runs == 1 && slash ? slash + 1 : above ? above : run->path;
+        FWA_CHECK(!strstr(name, ".."), FWA_USAGE, "--tensorboard: %s: name the run by a path without ..", run->path);
+        FWA_TRY(fwa_path_format(path, "%s/%s", folder, name + strspn(name, "/")));
+        FWA_TRY(fwa_make_folders(path));
+        FWA_TRY(fwa_path_format(path, "%s/%s/events.out.tfevents.%010lld.fwa", folder, name + strspn(name, "/"),
+                                (long long)run->rows[0].time));
+        FWA_TRY(fwa_tfevents_write(path, run->rows, run->count));
+    }
+    fwa_log_info("%d event files in %s", report->runs, folder);
+    return FWA_OK;
+}
+
+static fwa_status write_all(const fwa_report *report, const fwa_arguments *arguments) {
+    const char *path = fwa_arguments_value(arguments, "-o", "report.html");
+    const char *folder = fwa_arguments_value(arguments, "--tensorboard", NULL);
+    const char *given = report->groups == 1 ? report->group[0].name : arguments->at[0];
+    char title[FWA_PATH_MAX];
+    FWA_TRY(fwa_path_format(title, "%s", given));
+    for (size_t n = strlen(title); n > 1 && title[n - 1] == '/'; n--) title[n - 1] = '\0';
+    const char *name = strrchr(title, '/') ? strrchr(title, '/') + 1 : title;
+    if (report->groups > 1 && arguments->count > 1) name = "Comparison of runs";
+    FWA_TRY(fwa_report_page(report, fwa_arguments_value(arguments, "--title", name), path));
+    fwa_log_info("%s: %d %s", path, report->runs, report->runs == 1 ? "run" : "runs");
+    return folder ? write_events(report, folder) : FWA_OK;
+}
+
+fwa_status fwa_cmd_report(fwa_world *world, int argc, char **argv) {
+    static const fwa_option options[] = {{"-o", true}, {"--title", true}, {"--tensorboard", true}, {NULL, false}};
+    fwa_arguments arguments;
+    fwa_report *report = NULL;
+    FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
+    FWA_CHECK(arguments.count >= 1, FWA_USAGE, "fwa report: expected run folders (fwa help report)");
+    FWA_CHECK(world->size == 1, FWA_USAGE, "fwa report: start it without mpirun or srun");
+    FWA_TRY(fwa_report_load(&report, world, arguments.at, arguments.count));
+    fwa_status status = write_all(report, &arguments);
+    fwa_report_destroy(report);
+    return status;
+}

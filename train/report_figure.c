@@ -1,0 +1,319 @@
+// Figures as SVG. Lengths are units of a box that the page scales to its column.
+#include "train/report_figure.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/shape.h"
+#include "io/utf8.h"
+#include "train/report_axis.h"
+#include "train/sweep_table.h"
+
+#define WIDTH      420.0
+#define HEIGHT     250.0
+#define LEFT       50.0
+#define RIGHT      14.0
+#define RIGHT_TEXT 100.0 // with labels beside the curves
+#define TOP        10.0
+#define BOTTOM     36.0
+#define LABEL_STEP 13.0 // between two labels
+#define ROW        22.0 // of dots
+
+void fwa_html_text(const char *text, FILE *out) {
+    const size_t bytes = strlen(text);
+    for (size_t at = 0, n; at < bytes; at += n) {
+        const unsigned char c = (unsigned char)text[at];
+        const size_t whole = fwa_utf8_bytes((const unsigned char *)text + at, bytes - at);
+        n = whole ? whole : 1;
+        if (!whole || (c < 0x20 && c != '\t' && c != '\n') || c == 0x7F)
+            fputs("\xEF\xBF\xBD", out);
+        else if (strchr("&<>\"'", c))
+            fprintf(out, "&#%d;", c);
+        else
+            fwrite(text + at, 1, n, out);
+    }
+}
+
+static void print_value(double value, char text[32]) {
+    const double size = fabs(value);
+    snprintf(text, 32, size >= 0.01 && size < 1e6 ? "%.4f" : "%.3g", value);
+}
+
+void fwa_report_number(double mean, double spread, char text[64]) {
+    char number[32], width[32] = "";
+    print_value(mean, number);
+    if (isfinite(spread)) snprintf(width, sizeof width, fabs(mean) >= 0.01 && spread < 1e6 ? "%.4f" : "%.1e", spread);
+    snprintf(text, 64, "%s%s%s", number, width[0] ? " ± " : "", width);
+}
+
+static const char *class_of(int colour, char text[8]) {
+    if (colour < 0)
+        strcpy(text, "cg");
+    else
+        snprintf(text, 8, "c%d", colour % FWA_REPORT_COLOURS);
+    return text;
+}
+
+// The box of a figure's curves and its scales.
+typedef struct plot {
+    double left, right, top, bottom;
+    fwa_axis x, y;
+    bool cut; // something lies above
+} plot;
+
+static double place_x(const plot *p, double x) {
+    return p->left + fwa_axis_place(&p->x, x) * (p->right - p->left);
+}
+
+// Above the box stays above, so that a line that is cut keeps its slope; what has no place at all is at the bottom.
+static double place_y(const plot *p, double y) {
+    const double share = fwa_axis_place(&p->y, y);
+    return p->bottom - (share > 0.0 ? fmin(share, 20.0) : fmax(share, -20.0)) * (p->bottom - p->top);
+}
+
+static void open_figure(const char *title, double height, FILE *out) {
+    fputs("<figure><figcaption>", out);
+    fwa_html_text(title, out);
+    fprintf(out, "</figcaption>\n<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", WIDTH, height);
+    fwa_html_text(title, out);
+    fputs("\">\n", out);
+}
+
+static void close_figure(const char *note, bool cut, FILE *out) {
+    fputs("</svg>\n", out);
+    if (note || cut) {
+        fputs("<p class=\"note\">", out);
+        if (note) fwa_html_text(note, out);
+        if (cut) fputs(note ? " The start lies above the figure." : "The start lies above the figure.", out);
+        fputs("</p>\n", out);
+    }
+    fputs("</figure>\n", out);
+}
+
+static void draw_text(double x, double y, const char *anchor, const char *kind, const char *text, FILE *out) {
+    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" class=\"%s\">", x, y, anchor, kind);
+    fwa_html_text(text, out);
+    fputs("</text>\n", out);
+}
+
+static void draw_line(double x1, double y1, double x2, double y2, const char *kind, FILE *out) {
+    fprintf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n", x1, y1, x2, y2, kind);
+}
+
+static void draw_x_axis(const plot *p, const char *title, FILE *out) {
+    char text[32];
+    draw_line(p->left, p->bottom, p->right, p->bottom, "axis", out);
+    for (int i = 0; i < p->x.ticks; i++) {
+        const double x = place_x(p, p->x.tick[i]);
+        draw_line(x, p->bottom, x, p->bottom + 4, "axis", out);
+        draw_text(x, p->bottom + 16, "middle", "tick", fwa_axis_tick_text(&p->x, i, text), out);
+    }
+    draw_text(0.5 * (p->left + p->right), p->bottom + 31, "middle", "tick", title, out);
+}
+
+static void draw_axes(const plot *p, const char *x_title, FILE *out) {
+    char text[32];
+    for (int i = 0; i < p->y.ticks; i++) {
+        const double y = place_y(p, p->y.tick[i]);
+        draw_line(p->left, y, p->right, y, "grid", out);
+        draw_text(p->left - 6, y + 4, "end", "tick", fwa_axis_tick_text(&p->y, i, text), out);
+    }
+    draw_x_axis(p, x_title, out);
+}
+
+static bool drawn(const fwa_figure *f, const fwa_figure_line *line) {
+    return line->curve.count > (f->marks ? 0 : 1);
+}
+
+// What a line takes of the range of y at a point.
+static void stretch(const fwa_figure *f, const fwa_figure_line *line, const fwa_curve_point *at, double *low,
+                    double *high) {
+    const double bottom = line->band ? at->low : at->y, top = line->band ? at->high : at->y;
+    if (!f->log || bottom > 0.0) *low = fmin(*low, bottom);
+    if (!f->log || at->y > 0.0) *low = fmin(*low, at->y);
+    if (!f->log || top > 0.0) *high = fmax(*high, top);
+}
+
+static void x_range(const fwa_figure *f, double *low, double *high) {
+    *low = INFINITY;
+    *high = -INFINITY;
+    for (int l = 0; l < f->lines; l++) {
+        if (!drawn(f, &f->line[l])) continue;
+        *low = fmin(*low, f->line[l].curve.at[0].x);
+        *high = fmax(*high, f->line[l].curve.at[f->line[l].curve.count - 1].x);
+    }
+}
+
+static bool y_range(const fwa_figure *f, double from, double *low, double *high) {
+    *low = INFINITY;
+    *high = -INFINITY;
+    for (int l = 0; l < f->lines; l++)
+        for (int i = 0; drawn(f, &f->line[l]) && i < f->line[l].curve.count; i++)
+            if (f->line[l].curve.at[i].x >= from) stretch(f, &f->line[l], &f->line[l].curve.at[i], low, high);
+    return *low <= *high;
+}
+
+static bool make_plot(const fwa_figure *f, plot *p) {
+    double x_low, x_high, low, high, settled_low, settled_high;
+    bool labels = false;
+    for (int l = 0; l < f->lines; l++) labels |= f->line[l].label != NULL;
+    *p = (plot){.left = LEFT, .right = WIDTH - (labels ? RIGHT_TEXT : RIGHT), .top = TOP, .bottom = HEIGHT - BOTTOM};
+    x_range(f, &x_low, &x_high);
+    if (!y_range(f, -INFINITY, &low, &high)) return false;
+    if (!f->marks && x_low > 0.0 && x_low < 0.2 * x_high) x_low = 0.0;
+    if (f->settles && y_range(f, x_low + 0.05 * (x_high - x_low), &settled_low, &settled_high) &&
+        high - low > 1.3 * (settled_high - settled_low)) {
+        high = settled_high;
+        p->cut = true;
+    }
+    if (f->from_zero) low = fmin(low, 0.0);
+    const double room = f->log ? 0.0 : 0.03 * (high - low);
+    fwa_axis_make(&p->x, x_low, x_high, false, labels ? 4 : 6);
+    fwa_axis_make(&p->y, f->from_zero ? low : low - room, high + room, f->log, 5);
+    return true;
+}
+
+static void draw_band(const plot *p, const fwa_curve *curve, const char *colour, FILE *out) {
+    fprintf(out, "<path class=\"band %s\" d=\"", colour);
+    for (int i = 0; i < curve->count; i++)
+        fprintf(out, "%s%.1f %.1f", i ? "L" : "M", place_x(p, curve->at[i].x), place_y(p, curve->at[i].high));
+    for (int i = curve->count - 1; i >= 0; i--)
+        fprintf(out, "L%.1f %.1f", place_x(p, curve->at[i].x), place_y(p, curve->at[i].low));
+    fputs("Z\"/>\n", out);
+}
+
+static void draw_dot(double x, double y, double radius, const char *kind, const char *colour, FILE *out) {
+    fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" class=\"%s %s\"/>\n", x, y, radius, kind, colour);
+}
+
+static void draw_curve(const plot *p, const fwa_figure_line *line, bool marks, FILE *out) {
+    char colour[8];
+    const fwa_curve *curve = &line->curve;
+    class_of(line->colour, colour);
+    fprintf(out, "<path class=\"curve %s\" d=\"", colour);
+    for (int i = 0; i < curve->count; i++)
+        fprintf(out, "%s%.1f %.1f", i ? "L" : "M", place_x(p, curve->at[i].x), place_y(p, curve->at[i].y));
+    fputs("\"><title>", out);
+    fwa_html_text(line->name, out);
+    fputs("</title></path>\n", out);
+    for (int i = 0; marks && i < curve->count; i++)
+        draw_dot(place_x(p, curve->at[i].x), place_y(p, curve->at[i].y), 2.6, "dot", colour, out);
+}
+
+typedef struct label {
+    double wanted, y;
+    const fwa_figure_line *line;
+} label;
+
+static int by_height(const void *a, const void *b) {
+    const label *one = a, *other = b;
+    return (one->wanted > other->wanted) - (one->wanted < other->wanted);
+}
+
+// Labels stand where their curves end, or as near below each other as they can.
+static void spread_labels(label *labels, int count, double top, double bottom) {
+    for (int i = 0; i < count; i++)
+        labels[i].y = fmax(fmax(labels[i].wanted, top), i ? labels[i - 1].y + LABEL_STEP : top);
+    for (int i = count - 1; i >= 0; i--) {
+        const double most = i + 1 < count ? labels[i + 1].y - LABEL_STEP : bottom;
+        if (labels[i].y > most) labels[i].y = most;
+    }
+}
+
+static void draw_labels(const plot *p, const fwa_figure *f, FILE *out) {
+    label labels[FWA_REPORT_COLOURS];
+    int count = 0;
+    char kind[16], colour[8];
+    for (int l = 0; l < f->lines && count < FWA_REPORT_COLOURS; l++) {
+        const fwa_figure_line *line = &f->line[l];
+        if (!line->label || !drawn(f, line)) continue;
+        labels[count++] = (label){place_y(p, line->curve.at[line->curve.count - 1].y), 0.0, line};
+    }
+    qsort(labels, (size_t)count, sizeof *labels, by_height);
+    spread_labels(labels, count, p->top, p->bottom);
+    for (int i = 0; i < count; i++) {
+        const fwa_curve_point *end = &labels[i].line->curve.at[labels[i].line->curve.count - 1];
+        const double x = place_x(p, end->x);
+        class_of(labels[i].line->colour, colour);
+        if (fabs(labels[i].y - labels[i].wanted) > 3.0 || x < p->right - 2.0)
+            draw_line(x + 3.0, fmax(labels[i].wanted, p->top), p->right + 5.0, labels[i].y, "leader", out);
+        snprintf(kind, sizeof kind, "label %s", colour);
+        draw_text(p->right + 7.0, labels[i].y + 4.0, "start", kind, labels[i].line->label, out);
+    }
+}
+
+static void draw_box(const plot *p, const fwa_figure *f, FILE *out) {
+    char colour[8];
+    fprintf(out, "<clipPath id=\"box%d\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/></clipPath>\n",
+            f->number, p->left, p->top - 4.0, p->right - p->left + 4.0, p->bottom - p->top + 8.0);
+    fprintf(out, "<g clip-path=\"url(#box%d)\">\n", f->number);
+    for (int l = 0; l < f->lines; l++)
+        if (drawn(f, &f->line[l]) && f->line[l].band)
+            draw_band(p, &f->line[l].curve, class_of(f->line[l].colour, colour), out);
+    for (int pass = 0; pass < 2; pass++) // grey below
+        for (int l = 0; l < f->lines; l++)
+            if (drawn(f, &f->line[l]) && (f->line[l].colour >= 0) == (pass == 1))
+                draw_curve(p, &f->line[l], f->marks, out);
+    fputs("</g>\n", out);
+}
+
+void fwa_figure_lines(const fwa_figure *figure, FILE *out) {
+    plot p;
+    if (!make_plot(figure, &p)) return;
+    open_figure(figure->title, HEIGHT, out);
+    draw_axes(&p, figure->x_title, out);
+    draw_box(&p, figure, out);
+    draw_labels(&p, figure, out);
+    close_figure(figure->note, p.cut, out);
+}
+
+static void draw_row(const plot *p, const fwa_figure_row *row, double y, bool best, FILE *out) {
+    char colour[8], text[64];
+    double mean, spread;
+    class_of(row->colour, colour);
+    draw_text(p->left - 10.0, y + 4.0, "end", best ? "name best" : "name", row->name, out);
+    if (!fwa_sweep_mean(row->value, row->count, &mean, &spread)) return;
+    if (!isnan(spread)) {
+        fprintf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"bar %s\"/>\n",
+                place_x(p, mean - spread), y, place_x(p, mean + spread), y, colour);
+        for (int i = 0; i < row->count; i++)
+            if (!isnan(row->value[i])) draw_dot(place_x(p, row->value[i]), y, 2.2, "single", colour, out);
+    }
+    draw_dot(place_x(p, mean), y, 4.0, "dot", colour, out);
+    fwa_report_number(mean, spread, text);
+    draw_text(WIDTH - 2.0, y + 4.0, "end", best ? "name best" : "name", text, out);
+}
+
+void fwa_figure_dots(const char *title, const char *note, const fwa_figure_row *row, int rows, FILE *out) {
+    double low = INFINITY, high = -INFINITY, least = INFINITY, mean, spread;
+    int best = -1;
+    for (int r = 0; r < rows; r++) {
+        if (!fwa_sweep_mean(row[r].value, row[r].count, &mean, &spread)) continue;
+        if (mean < least) best = r;
+        least = fmin(least, mean);
+        if (isnan(spread)) spread = 0.0;
+        low = fmin(low, mean - spread);
+        high = fmax(high, mean + spread);
+        for (int i = 0; i < row[r].count; i++) {
+            low = fmin(low, row[r].value[i]); // fmin and fmax pass NaN by
+            high = fmax(high, row[r].value[i]);
+        }
+    }
+    if (best < 0) return;
+    plot p = {.left = 112.0, .right = WIDTH - 122.0, .top = TOP, .bottom = TOP + rows * ROW};
+    const double room = 0.04 * (high - low);
+    fwa_axis_make(&p.x, low - room, high + room, false, 3);
+    open_figure(title, p.bottom + 22.0, out);
+    for (int i = 0; i < p.x.ticks; i++) {
+        const double x = place_x(&p, p.x.tick[i]);
+        draw_line(x, p.top, x, p.bottom, "grid", out);
+    }
+    draw_line(p.left, p.bottom, p.right, p.bottom, "axis", out);
+    for (int i = 0; i < p.x.ticks; i++) {
+        char text[32];
+        draw_text(place_x(&p, p.x.tick[i]), p.bottom + 16.0, "middle", "tick", fwa_axis_tick_text(&p.x, i, text), out);
+    }
+    for (int r = 0; r < rows; r++) draw_row(&p, &row[r], p.top + (r + 0.5) * ROW, r == best && rows > 1, out);
+    close_figure(note, false, out);
+}

@@ -1,0 +1,57 @@
+// Figures of a report as SVG inside HTML: lines with bands, and rows of dots. Colours and fonts come from the page's
+// style sheet, so that the same figure is right on a light screen, a dark one and paper.
+#ifndef FWA_TRAIN_REPORT_FIGURE_H
+#define FWA_TRAIN_REPORT_FIGURE_H
+
+#include <stdio.h>
+
+#include "train/report_curve.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fwa_figure_line {
+    fwa_curve curve;
+    const char *name;  // in full, shown where the pointer rests
+    const char *label; // beside the end of the curve; NULL: none
+    int colour;        // -1: grey
+    bool band;         // from low to high
+} fwa_figure_line;
+
+typedef struct fwa_figure {
+    int number; // its own on the page
+    const char *title, *x_title;
+    const char *note; // NULL: none
+    bool log;         // y
+    bool marks;       // a dot a point: few of them
+    bool settles;     // y: the range of what follows the first twentieth; steeper starts are cut
+    bool from_zero;   // y
+    fwa_figure_line *line;
+    int lines;
+} fwa_figure;
+
+// Nothing where no line has two points, or one with marks.
+void fwa_figure_lines(const fwa_figure *figure, FILE *out);
+
+typedef struct fwa_figure_row {
+    const char *name;
+    int colour;
+    const double *value; // [count] of its runs, NaN left out
+    int count;
+} fwa_figure_row;
+
+// A row a group: the dot is the mean, the bar mean - to + standard deviation, the small dots single runs. The lowest
+// mean is marked.
+void fwa_figure_dots(const char *title, const char *note, const fwa_figure_row *row, int rows, FILE *out);
+
+// "3.1416 ± 0.0021", with a NaN spread "3.1416"; very small and large ones as "2.72e-04".
+void fwa_report_number(double mean, double spread, char text[64]);
+
+// Text with what HTML would take for markup escaped; control characters and bytes that are not UTF-8 become U+FFFD.
+void fwa_html_text(const char *text, FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,65 @@
+// The runs of a report: what their folders hold, and which of them differ in the seed only. Not collective.
+#ifndef FWA_TRAIN_REPORT_RUNS_H
+#define FWA_TRAIN_REPORT_RUNS_H
+
+#include "dist/world.h"
+#include "io/config.h"
+#include "io/metrics.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FWA_REPORT_LABEL   64 // bytes of a label, which has at most FWA_REPORT_LETTERS characters
+#define FWA_REPORT_LETTERS 15
+
+// Exact match of the addition task at one width, as `fwa eval --json` writes it.
+typedef struct fwa_report_score {
+    int64_t width, examples;
+    double upto, exact; // shares
+} fwa_report_score;
+
+typedef struct fwa_report_run {
+    char *path;             // of the run folder
+    fwa_metrics_row *rows;  // [count]
+    int64_t count;          //
+    double last_val_loss;   // NaN: none
+    fwa_config *config;     // NULL: no config.yaml that this program can read
+    fwa_config_entry *keys; // [key_count] of it
+    int key_count;
+    int64_t parameters;       // 0: not known
+    int64_t finished;         // steps that FINISHED says; -1: there is none
+    fwa_report_score *scores; // [score_count] by width, of the newest step that was measured
+    int score_count;
+    int64_t score_step;
+} fwa_report_run;
+
+// Runs whose configurations differ in run.seed, and in names of folders, alone. They stand behind each other.
+typedef struct fwa_report_group {
+    int first, count;             // of its runs
+    char *name;                   // of the folder, without the seed where it is a point of a sweep
+    char label[FWA_REPORT_LABEL]; // short, beside curves
+    int colour;                   // 0 ..; -1: among the many that stay grey
+} fwa_report_group;
+
+typedef struct fwa_report {
+    fwa_report_run *run;
+    fwa_report_group *group;
+    int runs, groups;
+} fwa_report;
+
+#define FWA_REPORT_COLOURS 6
+
+// Loads run folders, and of other folders the run folders in them (a sweep's). A run without steps is left out with a
+// warning. FWA_CONFIG where a path is neither, or where nothing has steps.
+FWA_MUST_CHECK fwa_status fwa_report_load(fwa_report **out, const fwa_world *world, const char *const *paths,
+                                          int count);
+void fwa_report_destroy(fwa_report *report);
+const fwa_metrics_row *fwa_report_last(const fwa_report_run *run); // its last row
+// Value of a key; NULL where the configuration is not known or has no such key.
+const char *fwa_report_value(const fwa_report_run *run, const char *key);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
