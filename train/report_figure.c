@@ -19,6 +19,7 @@
 #define BOTTOM     36.0
 #define LABEL_STEP 13.0 // between two labels
 #define ROW        22.0 // of dots
+#define LONG       20   // points of a curve whose start may be cut
 
 void fwa_html_text(const char *text, FILE *out) {
     const size_t bytes = strlen(text);
@@ -154,23 +155,32 @@ static bool y_range(const fwa_figure *f, double from, double *low, double *high)
     return *low <= *high;
 }
 
+// Cuts a steep start of long curves; true where it did.
+static bool cut_start(const fwa_figure *f, double x_low, double x_high, double low, double *high) {
+    double settled_low, settled_high;
+    int longest = 0;
+    for (int l = 0; l < f->lines; l++) longest = fwa_max(longest, f->line[l].curve.count);
+    if (!f->settles || longest < LONG || !y_range(f, x_low + 0.05 * (x_high - x_low), &settled_low, &settled_high) ||
+        *high - low < 1.3 * (settled_high - settled_low))
+        return false;
+    *high = settled_high;
+    return true;
+}
+
 static bool make_plot(const fwa_figure *f, plot *p) {
-    double x_low, x_high, low, high, settled_low, settled_high;
+    double x_low, x_high, low, high;
     bool labels = false;
     for (int l = 0; l < f->lines; l++) labels |= f->line[l].label != NULL;
     *p = (plot){.left = LEFT, .right = WIDTH - (labels ? RIGHT_TEXT : RIGHT), .top = TOP, .bottom = HEIGHT - BOTTOM};
     x_range(f, &x_low, &x_high);
     if (!y_range(f, -INFINITY, &low, &high)) return false;
     if (!f->marks && x_low > 0.0 && x_low < 0.2 * x_high) x_low = 0.0;
-    if (f->settles && y_range(f, x_low + 0.05 * (x_high - x_low), &settled_low, &settled_high) &&
-        high - low > 1.3 * (settled_high - settled_low)) {
-        high = settled_high;
-        p->cut = true;
-    }
-    if (f->from_zero) low = fmin(low, 0.0);
-    const double room = f->log ? 0.0 : 0.03 * (high - low);
+    p->cut = cut_start(f, x_low, x_high, low, &high);
+    const double room = f->log || f->per_cent ? 0.0 : 0.03 * (high - low);
+    low = f->from_zero || f->per_cent ? 0.0 : low - room;
+    high = f->per_cent ? 100.0 : high + room;
     fwa_axis_make(&p->x, x_low, x_high, false, labels ? 4 : 6);
-    fwa_axis_make(&p->y, f->from_zero ? low : low - room, high + room, f->log, 5);
+    fwa_axis_make(&p->y, low, high, f->log, 5);
     return true;
 }
 
@@ -278,7 +288,7 @@ static void draw_row(const plot *p, const fwa_figure_row *row, double y, bool be
         fprintf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"bar %s\"/>\n",
                 place_x(p, mean - spread), y, place_x(p, mean + spread), y, colour);
         for (int i = 0; i < row->count; i++)
-            if (!isnan(row->value[i])) draw_dot(place_x(p, row->value[i]), y, 2.2, "single", colour, out);
+            if (!isnan(row->value[i])) draw_dot(place_x(p, row->value[i]), y, 3.0, "single", colour, out);
     }
     draw_dot(place_x(p, mean), y, 4.0, "dot", colour, out);
     fwa_report_number(mean, spread, text);

@@ -26,7 +26,8 @@ typedef struct fwa_figure {
     bool log;         // y
     bool marks;       // a dot a point: few of them
     bool settles;     // y: the range of what follows the first twentieth; steeper starts are cut
-    bool from_zero;   // y
+    bool from_zero;   // y, for values that cannot be negative
+    bool per_cent;    // y: 0 to 100
     fwa_figure_line *line;
     int lines;
 } fwa_figure;

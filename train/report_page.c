@@ -18,22 +18,22 @@
 
 typedef struct panel {
     fwa_report_measure measure;
-    const char *title, *x_title, *note;
-    bool log, settles, from_zero, band;
+    const char *title;
+    bool log, settles, from_zero, per_cent, band;
 } panel;
 
 static const panel curves[] = {
-    {FWA_REPORT_LOSS, "Training loss, nats a token", "tokens", NULL, false, true, false, true},
-    {FWA_REPORT_VAL_LOSS, "Validation loss, nats a token", "tokens", NULL, false, true, false, false},
-    {FWA_REPORT_PERPLEXITY, "Validation perplexity", "tokens", NULL, true, true, false, false},
-    {FWA_REPORT_LR, "Learning rate", "tokens", NULL, false, false, true, false},
-    {FWA_REPORT_GRAD_NORM, "Gradient norm, before clipping", "tokens", NULL, true, false, false, true},
-    {FWA_REPORT_SPEED, "Tokens a second", "tokens", NULL, false, false, true, true},
+    {.measure = FWA_REPORT_LOSS, .title = "Training loss, nats a token", .settles = true, .band = true},
+    {.measure = FWA_REPORT_VAL_LOSS, .title = "Validation loss, nats a token", .settles = true},
+    {.measure = FWA_REPORT_PERPLEXITY, .title = "Validation perplexity", .log = true, .settles = true},
+    {.measure = FWA_REPORT_LR, .title = "Learning rate", .from_zero = true},
+    {.measure = FWA_REPORT_GRAD_NORM, .title = "Gradient norm, before clipping", .log = true, .band = true},
+    {.measure = FWA_REPORT_SPEED, .title = "Tokens a second", .from_zero = true, .band = true},
 };
 
 static const panel widths[] = {
-    {FWA_REPORT_UPTO, "Exact match, per cent: operands up to a width", "digits", NULL, false, false, true, false},
-    {FWA_REPORT_EXACT, "Exact match, per cent: operands of exactly a width", "digits", NULL, false, false, true, false},
+    {.measure = FWA_REPORT_UPTO, .title = "Exact match, per cent: operands up to a width", .per_cent = true},
+    {.measure = FWA_REPORT_EXACT, .title = "Exact match, per cent: operands of exactly a width", .per_cent = true},
 };
 
 static bool has_seeds(const fwa_report *report) {
@@ -49,7 +49,6 @@ static bool has_scores(const fwa_report *report) {
 }
 
 static fwa_status draw_panel(const fwa_report *report, const panel *what, int number, FILE *out) {
-    const bool marks = what->measure == FWA_REPORT_UPTO || what->measure == FWA_REPORT_EXACT;
     fwa_figure_line *lines = calloc((size_t)report->groups, sizeof *lines);
     fwa_status status = FWA_OK;
     FWA_CHECK(lines, FWA_MEMORY, "no memory for a figure of %d runs", report->groups);
@@ -64,12 +63,12 @@ static fwa_status draw_panel(const fwa_report *report, const panel *what, int nu
     }
     fwa_figure figure = {.number = number,
                          .title = what->title,
-                         .x_title = what->x_title,
-                         .note = what->note,
+                         .x_title = what->per_cent ? "digits" : "tokens",
                          .log = what->log,
                          .settles = what->settles,
                          .from_zero = what->from_zero,
-                         .marks = marks,
+                         .per_cent = what->per_cent,
+                         .marks = what->per_cent,
                          .line = lines,
                          .lines = report->groups};
     if (status == FWA_OK) fwa_figure_lines(&figure, out);
@@ -110,7 +109,11 @@ static fwa_status draw_panels(const fwa_report *report, const panel *panels, int
 
 static fwa_status print_figures(const fwa_report *report, FILE *out) {
     const int count = (int)(sizeof curves / sizeof *curves);
-    if (report->groups > 1) FWA_TRY(draw_ends(report, out));
+    if (report->groups > 1) {
+        fputs("<div class=\"ends\">\n", out);
+        FWA_TRY(draw_ends(report, out));
+        fputs("</div>\n", out);
+    }
     fputs("<h2>Training</h2>\n<div class=\"figures\">\n", out);
     FWA_TRY(draw_panels(report, curves, count, 0, out));
     fputs("</div>\n", out);
