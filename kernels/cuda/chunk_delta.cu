@@ -2,8 +2,6 @@
 // memory is laid out, what runs in which order. deltanet, gated_deltanet, falcon1.
 #include "kernels/cuda/chunk_delta.cuh"
 
-#include <cstdlib>
-
 #include "kernels/cuda/chunk_call.cuh"
 #include "kernels/cuda/chunk_edges.cuh"
 #include "kernels/cuda/moves.cuh"
@@ -14,7 +12,6 @@ using namespace fwa;
 
 const char *refusal(const mixer_kit &kit, const fwa_mixer_call *call) {
     if (kit.rule->core != FWA_CORE_DELTA) return "its steps have residuals of a window";
-    if (!getenv("FWA_CHUNK_DELTA")) return "its chunk kernels have not run on a GPU (FWA_CHUNK_DELTA=1 takes them)";
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
     if (call->options.read != FWA_READ_AFTER_WRITE) return "the read comes before the write";
     if (call->shape.T > INT32_MAX / 2) return "the sequence is too long";
