@@ -47,29 +47,6 @@ __device__ inline uint4 *inverse_at(const delta_task &a, int64_t head, int c) {
     return a.inverse + (head * a.chunks + c) * (2 * inverse_pieces);
 }
 
-// Piece 0 of row v of a matrix [V,columns] of chunk c.
-template <int columns>
-__device__ inline uint4 *blocks_at(uint4 *matrices, const delta_task &a, int64_t head, int c, int V, int v) {
-    return matrices + ((head * a.chunks + c) * V + v) * (columns / 8);
-}
-// The warp's 16 rows, as first operands; to: of the first of these.
-template <int columns> __device__ inline void keep_blocks(uint4 *to, const uint32_t (&d)[columns / 16][4]) {
-    auto *own = reinterpret_cast<uint32_t *>(to) + threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < columns / 4; i++) own[(i % 2 * (columns / 8) + i / 4 * 2 + i % 4 / 2) * 32] = d[i / 4][i % 4];
-}
-// Where piece p of a matrix [rows,columns] stands in its tiles.
-template <int rows, int columns> __device__ inline int block_place(int p) {
-    const int block = p / 8, column = block % (columns / 8) * 8;
-    return column / 64 * (rows * 64) + swizzled<64>(block / (columns / 8) * 8 + p % 8, column % 64);
-}
-template <int rows, int columns, int threads>
-__device__ inline void load_blocks(__nv_bfloat16 *tile, int thread, const uint4 *from) {
-#pragma unroll
-    for (int p = thread; p < rows * columns / 8; p += threads)
-        copy_async(tile + block_place<rows, columns>(p), from + p);
-}
-
 // a and b in two parts.
 __device__ inline void split_pair(uint32_t &high, uint32_t &low, float a, float b) {
     high = bf16_pair(a, b);
