@@ -55,12 +55,31 @@ typedef struct fwa_adamw_options {
     double decay; // 0 for norms, biases, convolutions
 } fwa_adamw_options;
 
+#define FWA_ADAMW_PIECE 4096 // elements that kernels update at a time
+
+// One tensor of a list that is updated by one call (adamw_parts).
+typedef struct fwa_adamw_part {
+    void *master, *copy, *m, *v; // copy: NULL for none
+    const void *grad;
+    int64_t count;          // elements
+    int64_t first;          // pieces of FWA_ADAMW_PIECE elements, begun ones too, in the parts before
+    double lr_scale, decay; // factors of those of the call's options
+    fwa_dtype copy_type;
+} fwa_adamw_part;
+
 typedef struct fwa_ops {
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a name and a list of parameters
 #define FWA_OP(backends, name, parameters, arguments) fwa_status(*name) parameters;
 #include "kernels/ops.def"
 #undef FWA_OP
 } fwa_ops;
+
+// Fills in *part, with both factors 1, from dense tensors of one count in a precision: master, grad, m, v in its
+// masters' type, copy in that type or `compute`; absent, or the master itself: none. `before`: the part in front of it,
+// NULL for the first one of a list.
+FWA_MUST_CHECK fwa_status fwa_adamw_part_make(fwa_adamw_part *part, const fwa_adamw_part *before, fwa_dtype compute,
+                                              fwa_tensor master, fwa_tensor copy, fwa_tensor grad, fwa_tensor m,
+                                              fwa_tensor v);
 
 // FWA_UNSUPPORTED: "the cuda backend has no operator 'rotary' in bf16". What absent entries of a table end in.
 FWA_MUST_CHECK fwa_status fwa_op_missing(const char *backend, fwa_dtype precision, const char *op);

@@ -194,7 +194,7 @@ static void print_head(const bench *b) {
 // The rates once more: a run beside other work on the device says so.
 static fwa_status check_floor(const bench *b) {
     fwa_floor now;
-    FWA_TRY(fwa_floor_measure(b->backend, &now));
+    FWA_TRY(fwa_floor_measure(b->backend, (fwa_floor_room){NULL, 0}, &now));
     const double copy = now.copy / b->floor.copy, product = now.product / b->floor.product;
     if (fmax(copy, product) > 1.1 || fmin(copy, product) < 0.9)
         fwa_log_warn("rates at the end: copy %.1f GB/s, product %.3f TFLOP/s, otherwise than at the start: something "
@@ -239,7 +239,7 @@ static fwa_status run(bench *b, const fwa_arguments *a, bool cuda, fwa_dtype dty
     fwa_status status = FWA_OK;
     FWA_TRY_GOTO(fwa_backend_create(&b->backend, cuda ? FWA_BACKEND_CUDA : FWA_BACKEND_CPU, dtype, 0, threads), done);
     FWA_TRY_GOTO(fwa_backend_create(&b->truth, FWA_BACKEND_CPU, FWA_F64, 0, threads), done);
-    FWA_TRY_GOTO(fwa_floor_measure(b->backend, &b->floor), done);
+    FWA_TRY_GOTO(fwa_floor_measure(b->backend, (fwa_floor_room){NULL, 0}, &b->floor), done);
     print_head(b);
     FWA_TRY_GOTO(bench_cases(b, a), done);
     if (cuda) FWA_TRY_GOTO(check_floor(b), done);

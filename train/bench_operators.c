@@ -78,6 +78,23 @@ PASS(square_accumulate, square_accumulate, state_of(T(0)), T(1))
 PASS(step_finish, step_finish, state_of(T(0)), &step_options)
 PASS(adamw, adamw, T(0), T(1), T(2), T(3), T(4), &adamw_options, state_of(T(5)))
 
+// The tensors as two parts, a row and the rest, described anew for every call: a few microseconds of what is timed.
+static fwa_status adamw_parts(const fwa_bench_call *c) {
+    fwa_adamw_part parts[2];
+    const int64_t rows = T(0).shape[0], first[] = {0, 1, rows};
+    for (int i = 0; i < 2; i++) {
+        fwa_tensor t[5];
+        for (int j = 0; j < 5; j++) t[j] = fwa_tensor_slice(T(j), 0, first[i], first[i + 1] - first[i]);
+        FWA_TRY(
+            fwa_adamw_part_make(&parts[i], i > 0 ? parts : NULL, c->backend->compute, t[0], t[1], t[2], t[3], t[4]));
+    }
+    FWA_CHECK(fwa_tensor_bytes(T(6)) >= sizeof parts, FWA_USAGE, "got 4 D F = %zu, expected at least %zu",
+              fwa_tensor_bytes(T(6)), sizeof parts);
+    FWA_TRY(c->backend->upload(c->backend, c->backend->stream, T(6).data, parts, sizeof parts));
+    return c->backend->ops->adamw_parts(c->backend->stream, fwa_tensor_1d(T(6).data, FWA_U8, sizeof parts),
+                                        fwa_tensor_count(T(0)), &adamw_options, state_of(T(5)));
+}
+
 static const fwa_bench_case operators[] = {
     {"gemm_qkvg",
      {OUT("d", "R 4HK", ACT), IN("a", "R D", ACT, -1, 1), IN("b", "4HK D", ACT, -1, 1)},
@@ -194,6 +211,16 @@ static const fwa_bench_case operators[] = {
       {"v", "4D F", FWA_BENCH_SUM, FWA_BENCH_MST, false, 0, 1},
       STATE},
      {adamw, NULL},
+     NULL},
+    {"adamw_parts",
+     {SUM("master", "4D F", MST),
+      OUT("copy", "4D F", ACT),
+      IN("grad", "4D F", MST, -1, 1),
+      SUM("m", "4D F", MST),
+      {"v", "4D F", FWA_BENCH_SUM, FWA_BENCH_MST, false, 0, 1},
+      STATE,
+      IN("parts", "4D F", FLAGS, 0, 1)},
+     {adamw_parts, NULL},
      NULL},
 };
 

@@ -12,39 +12,56 @@
 #include "io/config.h"
 #include "train/arguments.h"
 #include "train/bench.h"
+#include "train/flops.h"
+#include "train/memory.h"
 #include "train/profile.h"
 #include "train/startup.h"
 
 #define WARM_UP  3
 #define PROFILED 3 // steps
 
-// A source of random tokens, so that a bench needs no files: every sequence number gives the same batch rows.
+// A source of random tokens, so that a bench needs no files: every global batch is the same, drawn once, so that a
+// step's host time is that of a step. Row r is ids r (T + 1) ... of `ids`.
+typedef struct random_tokens {
+    fwa_source source; // must stand first
+    int32_t *ids;
+} random_tokens;
+
 static fwa_status fill_random(const fwa_source *source, fwa_split split, int64_t first, int64_t count, int32_t *tokens,
                               int32_t *targets) {
+    const random_tokens *r = (const random_tokens *)source;
+    const int64_t T = source->T;
     (void)split;
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t t = 0; t < source->T; t++) {
-            int64_t row = (first + i) % source->sequences[FWA_SPLIT_TRAIN], at = i * source->T + t;
-            tokens[at] = (int32_t)fwa_rng_below(1, (uint64_t)row, (uint64_t)t, (uint64_t)source->vocab);
-            targets[at] = (int32_t)fwa_rng_below(1, (uint64_t)row, (uint64_t)t + 1, (uint64_t)source->vocab);
-        }
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t *row = r->ids + (first + i) % source->sequences[FWA_SPLIT_TRAIN] * (T + 1);
+        memcpy(tokens + i * T, row, (size_t)T * sizeof *tokens);
+        memcpy(targets + i * T, row + 1, (size_t)T * sizeof *targets);
+    }
     return FWA_OK;
 }
 
 static void destroy_random(fwa_source *source) {
-    free(source);
+    random_tokens *r = (random_tokens *)source;
+    free(r->ids);
+    free(r);
 }
 
 static fwa_status random_source(fwa_source **out, const fwa_config *config) {
-    fwa_source *source = calloc(1, sizeof *source);
-    FWA_CHECK(source, FWA_MEMORY, "bench: out of memory");
+    random_tokens *r = calloc(1, sizeof *r);
+    FWA_CHECK(r, FWA_MEMORY, "bench: out of memory");
+    fwa_source *source = *out = &r->source;
     source->name = "random tokens";
     source->T = config->train.seq_len > 0 ? config->train.seq_len : FWA_LM_LENGTH;
     source->vocab = fwa_min(config->model.vocab_size, FWA_LM_VOCAB);
     source->sequences[FWA_SPLIT_TRAIN] = source->sequences[FWA_SPLIT_VAL] = config->train.global_batch;
     source->fill = fill_random;
     source->destroy = destroy_random;
-    *out = source;
+    const int64_t rows = config->train.global_batch, columns = source->T + 1;
+    r->ids = calloc((size_t)(rows * columns), sizeof *r->ids);
+    FWA_CHECK(r->ids, FWA_MEMORY, "bench: out of memory for %lld tokens", (long long)(rows * columns));
+    for (int64_t i = 0; i < rows * columns; i++)
+        r->ids[i] =
+            (int32_t)fwa_rng_below(1, (uint64_t)(i / columns), (uint64_t)(i % columns), (uint64_t)source->vocab);
     return FWA_OK;
 }
 
@@ -98,6 +115,30 @@ static fwa_status time_steps(fwa_trainer *t, const step_times *times, double *fi
     return FWA_OK;
 }
 
+// One line of JSON. planned_bytes: of the tensors of a rank; mem_bytes: in use on its device (CPU: by its process).
+static fwa_status print_result(fwa_trainer *t, step_times *times, double first, double last) {
+    char mfu[32];
+    double peak;
+    size_t used, total;
+    const double median = fwa_bench_median(times->step, times->steps);
+    const double host = fwa_bench_median(times->host, times->steps);
+    const double tokens = (double)(t->config->train.global_batch * t->source->T), flops = fwa_startup_flops(t);
+    FWA_TRY(t->backend->memory(t->backend, &used, &total));
+    FWA_TRY(fwa_startup_peak(t->backend, &peak));
+    const double share = fwa_flops_mfu(flops, tokens / median, peak, t->world->size);
+    snprintf(mfu, sizeof mfu, "%.4f", share);
+    if (isnan(share)) snprintf(mfu, sizeof mfu, "null");
+    if (t->world->rank != 0) return FWA_OK;
+    printf("{\"bench\": \"step\", \"config\": \"%s\", \"parameters\": %lld, \"ranks\": %d, \"threads\": %d, "
+           "\"tokens\": %.0f, \"ms_median\": %.3f, \"ms_min\": %.3f, \"ms_host\": %.3f, \"tokens_per_s\": %.1f, "
+           "\"gflops\": %.2f, \"mfu\": %s, \"planned_bytes\": %zu, \"mem_bytes\": %zu, "
+           "\"first_loss\": %.4f, \"last_loss\": %.4f}\n",
+           t->config->run.name, (long long)fwa_params_count(&t->model->params), t->world->size, t->backend->threads,
+           tokens, 1e3 * median, 1e3 * times->step[0], 1e3 * host, tokens / median, 1e-9 * flops * tokens / median, mfu,
+           fwa_memory_planned(t).total, used, first, last);
+    return FWA_OK;
+}
+
 static fwa_status measure(fwa_trainer *t, int steps) {
     double first = NAN, last = NAN, guess = log((double)t->source->vocab);
     step_times times = {0};
@@ -109,16 +150,7 @@ static fwa_status measure(fwa_trainer *t, int steps) {
         "bench step: check failed: first loss %.4f (expected about ln(%lld) = %.4f), after %d steps on the same "
         "batch %.4f (expected under %.4f); no time is reported",
         first, (long long)t->source->vocab, guess, WARM_UP + steps, last, 0.99 * guess);
-    double median = fwa_bench_median(times.step, steps), host = fwa_bench_median(times.host, steps);
-    double tokens = (double)(t->config->train.global_batch * t->source->T);
-    if (t->world->rank == 0)
-        printf("{\"bench\": \"step\", \"config\": \"%s\", \"parameters\": %lld, \"ranks\": %d, \"threads\": %d, "
-               "\"tokens\": %.0f, \"ms_median\": %.3f, \"ms_min\": %.3f, \"ms_host\": %.3f, \"tokens_per_s\": %.1f, "
-               "\"gflops\": %.2f, "
-               "\"first_loss\": %.4f, \"last_loss\": %.4f}\n",
-               t->config->run.name, (long long)fwa_params_count(&t->model->params), t->world->size, t->backend->threads,
-               tokens, 1e3 * median, 1e3 * times.step[0], 1e3 * host, tokens / median,
-               1e-9 * fwa_startup_flops(t) * tokens / median, first, last);
+    FWA_TRY_GOTO(print_result(t, &times, first, last), done);
 done:
     close_times(&times, t->backend);
     return status;
@@ -149,7 +181,7 @@ fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
         {"--steps", true}, {"--eager", false}, {"--no-overlap", false}, {"--profile", false}, {NULL, false}};
     fwa_arguments arguments;
     fwa_config *config = NULL;
-    fwa_source *source = NULL;
+    fwa_source *source = NULL, *given;
     fwa_trainer *trainer = NULL;
     int64_t steps;
     fwa_status status = FWA_OK;
@@ -161,13 +193,16 @@ fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
     FWA_TRY_GOTO(fwa_world_split(world, (int)config->parallel.sp), done);
     config->schedule.kind = FWA_SCHEDULE_CONSTANT; // so that a few steps learn something whatever the recipe
     config->schedule.warmup = 0;
-    FWA_TRY_GOTO(random_source(&source, config), done);
-    FWA_TRY_GOTO(fwa_trainer_create(&trainer, world, config, source, false), done);
+    FWA_TRY_GOTO(fwa_world_agree(world, random_source(&source, config)), done);
+    given = source;
+    source = NULL; // the trainer's from here on
+    FWA_TRY_GOTO(fwa_trainer_create(&trainer, world, config, given, false), done);
     trainer->eager = fwa_arguments_flag(&arguments, "--eager");
     trainer->no_overlap = fwa_arguments_flag(&arguments, "--no-overlap");
     FWA_TRY_GOTO(measure(trainer, (int)steps), done);
     if (fwa_arguments_flag(&arguments, "--profile")) FWA_TRY_GOTO(profile_steps(trainer), done);
 done:
+    if (source) source->destroy(source);
     fwa_trainer_destroy(trainer);
     fwa_config_destroy(config);
     return status;

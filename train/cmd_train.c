@@ -21,7 +21,8 @@
 #include "train/startup.h"
 #include "train/weights.h"
 
-#define END_SECONDS 12.0 // to leave after a failure
+#define END_SECONDS  12.0 // to leave after a failure
+#define LOOK_SECONDS 1.0  // between two looks at the memory in use
 
 typedef struct session {
     fwa_run *run;
@@ -34,7 +35,18 @@ typedef struct session {
     int64_t since_step;
     fwa_profile *profile; // while steps are timed by parts
     int64_t start;        // steps done before this start
+    size_t used;          // bytes of the device, as they were when `looked`
+    double looked;
 } session;
+
+// Nothing is allocated after the first step, and asking a device takes time: often enough is once a while.
+static fwa_status look_at_memory(session *s) {
+    const double time = fwa_clock_seconds();
+    size_t total;
+    if (s->used > 0 && time - s->looked < LOOK_SECONDS) return FWA_OK;
+    s->looked = time;
+    return s->trainer->backend->memory(s->trainer->backend, &s->used, &total);
+}
 
 // One line and one row of metrics about a step.
 static fwa_status report_step(session *s, const fwa_step_report *report, double val_loss, bool line) {
@@ -43,8 +55,7 @@ static fwa_status report_step(session *s, const fwa_step_report *report, double 
     double elapsed = s->ended - s->since;
     int64_t steps = report->step - s->since_step;
     if (t->world->rank != 0) return FWA_OK;
-    size_t used = 0, total = 0;
-    FWA_TRY(t->backend->memory(t->backend, &used, &total));
+    FWA_TRY(look_at_memory(s));
     double each = steps > 0 ? elapsed / (double)steps : 0.0;
     double rate = each > 0.0 ? (double)(config->train.global_batch * t->source->T) / each : 0.0;
     double mfu = fwa_flops_mfu(s->flops, rate, s->peak, t->world->size);
@@ -57,7 +68,7 @@ static fwa_status report_step(session *s, const fwa_step_report *report, double 
                              .ms = 1e3 * each,
                              .tokens_per_s = rate,
                              .mfu = mfu,
-                             .mem_bytes = (int64_t)used,
+                             .mem_bytes = (int64_t)s->used,
                              .skipped = report->state.skipped,
                              .eta_s = each * (double)(config->train.steps - report->step)};
     if (!line) {
@@ -79,7 +90,7 @@ static fwa_status report_step(session *s, const fwa_step_report *report, double 
                            .tokens_per_s = rate,
                            .mfu = mfu,
                            .time = (double)time(NULL),
-                           .mem_bytes = (int64_t)used,
+                           .mem_bytes = (int64_t)s->used,
                            .token_hash = report->token_hash};
     FWA_TRY(fwa_metrics_write(s->run->metrics, &row));
     s->since = s->ended;
@@ -200,16 +211,6 @@ static fwa_status init_from(fwa_trainer *trainer, const char *source) {
     return status;
 }
 
-static fwa_status find_peak(const fwa_backend *backend, double *peak) {
-    char device[256];
-    *peak = NAN;
-    if (backend->kind == FWA_BACKEND_CPU) return FWA_OK;
-    FWA_TRY(fwa_backend_describe(backend->kind, backend->device, device, sizeof device));
-    device[strcspn(device, ",")] = '\0'; // the name stands first
-    *peak = fwa_flops_device_peak(device);
-    return FWA_OK;
-}
-
 // After a failure of a peer or of the device what is left, too, may wait for something that never comes: it keeps a
 // limit, and what failed is said first.
 static void end_watch(fwa_status status) {
@@ -229,7 +230,7 @@ static fwa_status train(session *s) {
     FWA_TRY(fwa_signals_install(t->world->mpi));
     FWA_TRY(fwa_watchdog_start());
     s->flops = fwa_startup_flops(t);
-    FWA_TRY(find_peak(t->backend, &s->peak));
+    FWA_TRY(fwa_startup_peak(t->backend, &s->peak));
     s->since = fwa_clock_seconds();
     s->since_step = s->start = t->step;
     fwa_status status = run_steps(s);

@@ -2,6 +2,8 @@
 #include "train/floor.h"
 
 #include "core/arena.h"
+#include "core/shape.h"
+#include "kernels/registry.h"
 #include "train/bench.h"
 #include "train/bench_fill.h"
 
@@ -68,9 +70,11 @@ done:
     return status;
 }
 
+enum { MOST_TENSORS = 3 };
+
 typedef struct probe {
     fwa_backend *backend;
-    fwa_arena *arena;
+    void *own;          // NULL: the tensors are in the memory that was lent
     fwa_tensor a, b, c; // [n,n]
 } probe;
 
@@ -90,51 +94,70 @@ static fwa_status multiply(void *user) {
     return p->backend->ops->gemm(p->backend->stream, p->c, p->a, false, p->b, true, fwa_tensor_absent(), 1.0, 0.0);
 }
 
-static fwa_status open_probe(probe *p, fwa_backend *backend, int64_t n) {
-    fwa_tensor *tensors[] = {&p->a, &p->b, &p->c};
-    const int64_t shape[] = {n, n};
+// The first `count` of a, b, c.
+static fwa_status open_probe(probe *p, fwa_backend *backend, int64_t n, int count, fwa_floor_room room) {
+    fwa_tensor *tensors[MOST_TENSORS] = {&p->a, &p->b, &p->c};
+    const size_t each = (size_t)fwa_round_up(n * n * (int64_t)fwa_dtype_size(backend->compute), FWA_ARENA_ALIGN);
+    char *memory = room.memory;
     p->backend = backend;
-    FWA_TRY(fwa_arena_create(&p->arena, "rates of the device"));
-    for (int i = 0; i < 3; i++) FWA_TRY(fwa_arena_plan(p->arena, tensors[i], backend->compute, 2, shape));
-    FWA_TRY(fwa_arena_commit(p->arena, backend));
+    if (room.bytes < (size_t)count * each) {
+        FWA_TRY(backend->alloc(backend, &p->own, (size_t)count * each));
+        memory = p->own;
+    }
+    for (int i = 0; i < count; i++) *tensors[i] = fwa_tensor_2d(memory + (size_t)i * each, backend->compute, n, n);
     const fwa_bench_range range = {-1.0, 1.0, false}; // numbers that are all alike would cost a GPU less power
     FWA_TRY(fwa_bench_fill(backend, p->a, 1, range));
     return fwa_bench_fill(backend, p->b, 2, range);
 }
 
-static fwa_status measure_product(fwa_backend *backend, int64_t n, double *rate) {
+static void close_probe(probe *p) {
+    if (p->own) p->backend->free(p->backend, p->own);
+}
+
+static fwa_status measure_product(fwa_backend *backend, int64_t n, fwa_floor_room room, double *rate) {
     probe p = {0};
     double median, least;
     fwa_status status = FWA_OK;
-    FWA_TRY_GOTO(open_probe(&p, backend, n), done);
+    FWA_TRY_GOTO(open_probe(&p, backend, n, 3, room), done);
     FWA_TRY_GOTO(
         fwa_floor_time(backend, multiply, &p, WARM_UP, warm_up_seconds(backend, 0.3), REPEATS, &median, &least), done);
     *rate = 2.0 * (double)n * (double)n * (double)n / least;
 done:
-    fwa_arena_destroy(p.arena);
+    close_probe(&p);
     return status;
 }
 
-static fwa_status measure_copy(fwa_backend *backend, int64_t n, double *rate) {
+static fwa_status measure_copy(fwa_backend *backend, int64_t n, fwa_floor_room room, double *rate) {
     probe p = {0};
     double seconds[2], median;
     const double warm_up = warm_up_seconds(backend, 0.02);
     fwa_status status = FWA_OK;
-    FWA_TRY_GOTO(open_probe(&p, backend, n), done);
+    FWA_TRY_GOTO(open_probe(&p, backend, n, 2, room), done);
     FWA_TRY_GOTO(fwa_floor_time(backend, copy, &p, WARM_UP, warm_up, REPEATS, &median, &seconds[0]), done);
     FWA_TRY_GOTO(fwa_floor_time(backend, add, &p, WARM_UP, warm_up, REPEATS, &median, &seconds[1]), done);
     const double bytes = (double)fwa_tensor_bytes(p.a), copied = 2 * bytes / seconds[0], added = 3 * bytes / seconds[1];
     *rate = copied > added ? copied : added;
 done:
-    fwa_arena_destroy(p.arena);
+    close_probe(&p);
     return status;
 }
 
-fwa_status fwa_floor_measure(fwa_backend *backend, fwa_floor *floor) {
+static fwa_status measure(fwa_backend *backend, fwa_floor_room room, fwa_floor *floor) {
     const bool cuda = backend->kind == FWA_BACKEND_CUDA, full = cuda && backend->compute == FWA_BF16;
     floor->size = full ? 8192 : cuda ? 4096 : 1024;
-    FWA_TRY(measure_product(backend, floor->size, &floor->product));
-    return measure_copy(backend, full ? 11264 : cuda ? 8192 : 4096, &floor->copy);
+    FWA_TRY(measure_product(backend, floor->size, room, &floor->product));
+    return measure_copy(backend, full ? 11264 : cuda ? 8192 : 4096, room, &floor->copy);
+}
+
+// On a backend of its own, so that the algorithm of a product that no run needs is not among those that a run keeps.
+fwa_status fwa_floor_measure(fwa_backend *backend, fwa_floor_room room, fwa_floor *floor) {
+    fwa_backend *own;
+    FWA_TRY(backend->stream_synchronize(backend, backend->stream));
+    FWA_TRY(fwa_backend_create(&own, backend->kind, backend->compute, backend->device, backend->threads));
+    const fwa_status status = measure(own, room, floor);
+    own->destroy(own);
+    FWA_TRY(status);
+    return FWA_OK;
 }
 
 double fwa_floor_seconds(const fwa_floor *floor, fwa_cost cost) {

@@ -17,8 +17,14 @@ typedef struct fwa_floor {
     int64_t size;   // of that product
 } fwa_floor;
 
-// Takes up to a second and, while it runs, up to 800 MB of the device.
-FWA_MUST_CHECK fwa_status fwa_floor_measure(fwa_backend *backend, fwa_floor *floor);
+// Memory of the device that may be overwritten; {NULL, 0}: none.
+typedef struct fwa_floor_room {
+    void *memory;
+    size_t bytes;
+} fwa_floor_room;
+
+// Waits for the device; takes up to a second and, where `room` is smaller, up to 510 MB of the device while it runs.
+FWA_MUST_CHECK fwa_status fwa_floor_measure(fwa_backend *backend, fwa_floor_room room, fwa_floor *floor);
 // Seconds that the work takes at least; share of it in `seconds`.
 double fwa_floor_seconds(const fwa_floor *floor, fwa_cost cost);
 double fwa_floor_share(const fwa_floor *floor, fwa_cost cost, double seconds);

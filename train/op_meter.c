@@ -48,6 +48,7 @@ static fwa_cost cost_of_product(const call *c) {
 // What is both read and written, besides, and lookups that touch a part of a table.
 static double correction(int op, const call *c) {
     const fwa_tensor *t = c->tensor;
+    const bool shared = meter.backend->compute == meter.backend->master;
     switch (op) {
     case OP_embedding_forward: // (stream, y, w, tokens)
         return gathered_bytes(t[2], t[1]) - bytes_of(t[2]);
@@ -62,6 +63,9 @@ static double correction(int op, const call *c) {
         return c->number[6] != 0 ? bytes_of(t[3]) : 0.0;
     case OP_adamw: // (stream, master, copy, grad, m, v, options, state)
         return bytes_of(t[1]) + bytes_of(t[4]) + bytes_of(t[5]);
+    case OP_adamw_parts: // (stream, parts, elements, options, state): masters, m, v read and written, grad; a copy
+        return c->number[2] * (7.0 * (double)fwa_dtype_size(meter.backend->master) +
+                               (shared ? 0.0 : (double)fwa_dtype_size(meter.backend->compute)));
     default:
         return 0.0;
     }

@@ -112,7 +112,10 @@ fwa_status fwa_profile_create(fwa_profile **out, fwa_trainer *trainer) {
     p->ranges = (fwa_ranges){begin, end};
     p->trainer = trainer;
     p->rows.backend = trainer->backend;
-    fwa_status status = fwa_floor_measure(trainer->backend, &p->rows.floor);
+    // Between steps no activation is needed any more.
+    const fwa_arena *acts = trainer->acts->kept;
+    const fwa_floor_room room = {fwa_arena_data(acts), fwa_arena_bytes(acts)};
+    fwa_status status = fwa_floor_measure(trainer->backend, room, &p->rows.floor);
     if (status != FWA_OK) {
         fwa_profile_destroy(p);
         return fwa_error_pass(status, __FILE__, __LINE__, __func__);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/log.h"
+#include "kernels/registry.h"
 #include "train/flops.h"
 #include "train/memory.h"
 #include "train/progress.h"
@@ -36,6 +37,16 @@ double fwa_startup_flops(const fwa_trainer *t) {
         model.mixer_forward += fwa_flops_mixer_forward(&sizes);
     }
     return fwa_flops_token(&model);
+}
+
+fwa_status fwa_startup_peak(const fwa_backend *backend, double *peak) {
+    char device[256];
+    *peak = NAN;
+    if (backend->kind == FWA_BACKEND_CPU) return FWA_OK;
+    FWA_TRY(fwa_backend_describe(backend->kind, backend->device, device, sizeof device));
+    device[strcspn(device, ",")] = '\0'; // the name stands first
+    *peak = fwa_flops_device_peak(device);
+    return FWA_OK;
 }
 
 static void log_mixers(const fwa_model_spec *spec) {

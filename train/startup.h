@@ -14,6 +14,9 @@ void fwa_startup_log(const fwa_trainer *trainer, const char *run_path);
 // Floating-point operations of training one token (train/flops.h).
 double fwa_startup_flops(const fwa_trainer *trainer);
 
+// Dense bf16 FLOP/s of the backend's device by its data sheet; NaN where unknown and on a CPU.
+FWA_MUST_CHECK fwa_status fwa_startup_peak(const fwa_backend *backend, double *peak);
+
 #ifdef __cplusplus
 }
 #endif

@@ -10,7 +10,6 @@
 
 #include "core/range.h"
 #include "train/choices.h"
-#include "train/optimizer.h"
 #include "train/schedule.h"
 #include "train/signals.h"
 #include "train/trainer.h"
@@ -60,9 +59,9 @@ static fwa_status optimize(fwa_trainer *t) {
     fwa_backend *backend = t->backend;
     const fwa_config *config = t->config;
     const fwa_step_options options = {config->optimizer.clip, config->guard.spike_factor, config->guard.window};
-    FWA_TRY(fwa_optimizer_norm(t->model, backend, t->state));
+    FWA_TRY(fwa_optimizer_norm(t->optimizer, t->state));
     FWA_TRY(backend->ops->step_finish(backend->stream, t->state, &options));
-    return fwa_optimizer_update(t->model, backend, config, t->state);
+    return fwa_optimizer_update(t->optimizer, t->state);
 }
 
 static fwa_status update(void *user) {
@@ -97,7 +96,8 @@ static fwa_status micro_batches(fwa_trainer *t, control *mine) {
     int64_t m = t->config->train.micro_batch, G = t->config->train.global_batch, T = t->source->T;
     int64_t first = t->step * G + t->world->dp_rank * (G / t->world->dp_size);
     for (int64_t i = 0; i < t->accumulation; i++, first += m) {
-        FWA_TRY(t->source->fill(t->source, FWA_SPLIT_TRAIN, first, m, t->tokens, t->targets));
+        FWA_TRY_RANGE(t->backend, "read tokens",
+                      t->source->fill(t->source, FWA_SPLIT_TRAIN, first, m, t->tokens, t->targets));
         // Ranks that share sequences have read the same ones: one of them counts.
         if (t->world->sp_rank == 0)
             mine->token_hash =

@@ -37,6 +37,7 @@ static fwa_status allocate(fwa_trainer *t) {
     const fwa_config *config = t->config;
     size_t count = (size_t)(config->train.micro_batch * t->source->T);
     FWA_TRY(fwa_model_commit(t->model, backend, (uint64_t)config->run.seed));
+    FWA_TRY(fwa_optimizer_create(&t->optimizer, t->model, backend, config));
     FWA_TRY(fwa_activations_commit(t->acts));
     if (t->eval) FWA_TRY(fwa_activations_commit(t->eval));
     FWA_TRY(backend->alloc(backend, (void **)&t->state, sizeof *t->state));
@@ -153,6 +154,7 @@ void fwa_trainer_destroy(fwa_trainer *t) {
     destroy_reports(t);
     fwa_activations_destroy(t->acts);
     fwa_activations_destroy(t->eval);
+    fwa_optimizer_destroy(t->optimizer);
     fwa_model_destroy(t->model);
     if (t->state) t->backend->free(t->backend, t->state);
     if (t->eval_state) t->backend->free(t->backend, t->eval_state);

@@ -6,6 +6,7 @@
 #include "dist/world.h"
 #include "io/config.h"
 #include "layers/model.h"
+#include "train/optimizer.h"
 #include "train/tasks/task.h"
 
 #ifdef __cplusplus
@@ -35,6 +36,7 @@ typedef struct fwa_trainer {
     int64_t threads_most;  // of any rank
     bool sharded;          // each rank updates its piece of the parameters (layers/shard.h)
     fwa_buckets *buckets;
+    fwa_optimizer *optimizer;
     fwa_step_state *state; // device memory
     fwa_step_state *eval_state;
     int32_t *tokens, *targets; // [m,T], host, of whole sequences

@@ -9,7 +9,7 @@ typedef struct factors {
     real eps, rate, decay;
 } factors;
 
-static factors make_factors(const fwa_adamw_options *o, const fwa_step_state *state) {
+static factors make_factors(const fwa_adamw_options *o, const fwa_adamw_part *part, const fwa_step_state *state) {
     double updates = (double)state->accepted;
     return (factors){
         .grad = (real)state->grad_scale,
@@ -20,33 +20,16 @@ static factors make_factors(const fwa_adamw_options *o, const fwa_step_state *st
         .mean = (real)(1 / (1 - pow(o->beta1, updates))),
         .variance = (real)(1 / (1 - pow(o->beta2, updates))),
         .eps = (real)o->eps,
-        .rate = (real)(state->lr * o->lr_scale),
-        .decay = (real)o->decay,
+        .rate = (real)(state->lr * o->lr_scale * part->lr_scale),
+        .decay = (real)(o->decay * part->decay),
     };
 }
 
-static fwa_status check_dense(fwa_tensor t, const char *name, int64_t count) {
-    FWA_CHECK(t.data && t.dtype == FWA_REAL_DTYPE && fwa_tensor_count(t) == count && fwa_tensor_dense(t), FWA_ERROR,
-              "%s: got %lld elements of %s%s, expected a dense tensor of %lld of %s", name,
-              (long long)fwa_tensor_count(t), fwa_dtype_name(t.dtype), t.data ? "" : ", absent", (long long)count,
-              fwa_dtype_name(FWA_REAL_DTYPE));
-    return FWA_OK;
-}
-
-fwa_status FWA_T(fwa_adamw_cpu)(fwa_stream *stream, fwa_tensor master, fwa_tensor copy, fwa_tensor grad, fwa_tensor m,
-                                fwa_tensor v, const fwa_adamw_options *options, const fwa_step_state *state) {
-    (void)stream;
-    int64_t n = fwa_tensor_count(master);
-    FWA_TRY(check_dense(master, "master", n));
-    FWA_TRY(check_dense(grad, "grad", n));
-    FWA_TRY(check_dense(m, "m", n));
-    FWA_TRY(check_dense(v, "v", n));
-    bool copied = fwa_tensor_present(copy) && copy.data != master.data;
-    if (copied) FWA_TRY(check_dense(copy, "copy", n));
-    if (state->skip) return FWA_OK;
-    factors f = make_factors(options, state);
-    real *weight = master.data, *second = copied ? copy.data : master.data, *mean = m.data, *square = v.data;
-    const real *gradient = grad.data;
+static void update(const fwa_adamw_part *part, const fwa_adamw_options *options, const fwa_step_state *state) {
+    const factors f = make_factors(options, part, state);
+    const int64_t n = part->count;
+    real *weight = part->master, *second = part->copy ? part->copy : part->master, *mean = part->m, *square = part->v;
+    const real *gradient = part->grad;
 #pragma omp parallel for simd if (parallel : fwa_parallel(4 * n))
     for (int64_t i = 0; i < n; i++) {
         real g = gradient[i] * f.grad;
@@ -59,5 +42,23 @@ fwa_status FWA_T(fwa_adamw_cpu)(fwa_stream *stream, fwa_tensor master, fwa_tenso
         weight[i] = updated;
         second[i] = updated;
     }
+}
+
+fwa_status FWA_T(fwa_adamw_cpu)(fwa_stream *stream, fwa_tensor master, fwa_tensor copy, fwa_tensor grad, fwa_tensor m,
+                                fwa_tensor v, const fwa_adamw_options *options, const fwa_step_state *state) {
+    fwa_adamw_part part;
+    (void)stream;
+    FWA_TRY(fwa_adamw_part_make(&part, NULL, FWA_REAL_DTYPE, master, copy, grad, m, v));
+    if (!state->skip) update(&part, options, state);
+    return FWA_OK;
+}
+
+fwa_status FWA_T(fwa_adamw_parts_cpu)(fwa_stream *stream, fwa_tensor parts, int64_t elements,
+                                      const fwa_adamw_options *options, const fwa_step_state *state) {
+    const fwa_adamw_part *part = parts.data;
+    (void)stream;
+    (void)elements;
+    const size_t count = fwa_tensor_bytes(parts) / sizeof *part;
+    for (size_t i = 0; i < count && !state->skip; i++) update(&part[i], options, state);
     return FWA_OK;
 }

@@ -1,40 +1,50 @@
-// Decoupled AdamW with clipping and the copy that products read, in one pass (contract: adamw in ops.def and ops.h).
+// Decoupled AdamW with clipping and the copy that products read, in one pass (contract: adamw, adamw_parts in ops.def
+// and ops.h).
 //
 //   g = grad s;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= r (m c1 / (sqrt(v c2) + eps) + decay p)
 //   s = state->grad_scale, c_i = 1 / (1 - b_i^n), n = state->accepted, r = state->lr lr_scale;  copy = p
 //
-// Shapes: dense tensors of one count; master, grad, m, v fp32, copy T, fp32 or absent. Nothing is written where
-// state->skip. Numerics: fp32, bias corrections in f64. Cost: bound by memory, 28 bytes a parameter, 30 with a bf16
-// copy. Mapping: one thread a pack of 4 parameters; one thread of a block reads the state and computes the factors.
+// Shapes: dense tensors of one count a part; master, grad, m, v fp32, copy T, fp32 or absent. Nothing is written where
+// state->skip. Numerics: fp32, bias corrections in f64; elements do not meet, so a list gives the bits of its tensors
+// one by one. Cost: bound by memory, 28 bytes a parameter, 30 with a bf16 copy. Mapping: the pieces of all parts lie in
+// one row, of which every block takes a stretch; a thread of it updates packs of 4 parameters. The bias corrections are
+// computed once a block.
 #include "kernels/cuda/launch.cuh"
 
 namespace {
 
 using namespace fwa;
 
-constexpr int threads = 256, N = 4, blocks_per_multiprocessor = 16;
+constexpr int threads = 256, N = 4, blocks_per_multiprocessor = 20;
+
+struct bias {
+    float mean, variance;
+};
+
+__device__ bias make_bias(const fwa_adamw_options &o, const fwa_step_state &state) {
+    const auto updates = static_cast<double>(state.accepted);
+    return {static_cast<float>(1 / (1 - pow(o.beta1, updates))), static_cast<float>(1 / (1 - pow(o.beta2, updates)))};
+}
 
 struct factors {
     float grad, beta1, beta2, one_minus_beta1, one_minus_beta2;
     float mean, variance; // bias corrections
     float eps, rate, decay;
-    bool skip;
 };
 
-__device__ factors make_factors(const fwa_adamw_options &o, const fwa_step_state &state) {
-    const auto updates = static_cast<double>(state.accepted);
+__device__ factors make_factors(const fwa_adamw_options &o, const fwa_adamw_part &part, const fwa_step_state &state,
+                                const bias &corrections) {
     return {
         .grad = static_cast<float>(state.grad_scale),
         .beta1 = static_cast<float>(o.beta1),
         .beta2 = static_cast<float>(o.beta2),
         .one_minus_beta1 = static_cast<float>(1 - o.beta1),
         .one_minus_beta2 = static_cast<float>(1 - o.beta2),
-        .mean = static_cast<float>(1 / (1 - pow(o.beta1, updates))),
-        .variance = static_cast<float>(1 / (1 - pow(o.beta2, updates))),
+        .mean = corrections.mean,
+        .variance = corrections.variance,
         .eps = static_cast<float>(o.eps),
-        .rate = static_cast<float>(state.lr * o.lr_scale),
-        .decay = static_cast<float>(o.decay),
-        .skip = state.skip != 0,
+        .rate = static_cast<float>(state.lr * o.lr_scale * part.lr_scale),
+        .decay = static_cast<float>(o.decay * part.decay),
     };
 }
 
@@ -55,55 +65,102 @@ __device__ void update(float *master, T *copy, const float *grad, float *m, floa
     if (copy) store(copy, second);
 }
 
+__device__ bool aligned(const fwa_adamw_part &part) {
+    uintptr_t all = 0;
+    for (const void *data : {part.master, part.copy, part.m, part.v}) all |= reinterpret_cast<uintptr_t>(data);
+    return (all | reinterpret_cast<uintptr_t>(part.grad)) % 16 == 0;
+}
+
+// The elements from .. to - 1 of a part, by all threads of the block.
 template <typename T>
-__global__ void __launch_bounds__(threads)
-    adamw_kernel(float *master, T *copy, const float *grad, float *m, float *v, int64_t n, bool packed,
-                 fwa_adamw_options options, const fwa_step_state *state) {
-    __shared__ factors f;
-    if (threadIdx.x == 0) f = make_factors(options, *state);
-    __syncthreads();
-    if (f.skip) return;
-    const int64_t step = static_cast<int64_t>(gridDim.x) * threads * N;
-    for (int64_t i = (static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x) * N; i < n; i += step) {
-        if (packed && i + N <= n) {
+__device__ void update_piece(const fwa_adamw_part &part, int64_t from, int64_t to, const factors &f) {
+    auto *master = static_cast<float *>(part.master), *m = static_cast<float *>(part.m);
+    auto *v = static_cast<float *>(part.v);
+    auto *copy = static_cast<T *>(part.copy);
+    const auto *grad = static_cast<const float *>(part.grad);
+    const bool packed = aligned(part);
+#pragma unroll 1
+    for (int64_t i = from + threadIdx.x * N; i < to; i += threads * N) {
+        if (packed && i + N <= to) {
             update<T, N>(master + i, copy ? copy + i : nullptr, grad + i, m + i, v + i, f);
             continue;
         }
-        for (int64_t j = i; j < n && j < i + N; j++)
+        for (int64_t j = i; j < to && j < i + N; j++)
             update<T, 1>(master + j, copy ? copy + j : nullptr, grad + j, m + j, v + j, f);
     }
 }
 
-fwa_status check_dense(fwa_tensor t, const char *name, fwa_dtype dtype, int64_t count) {
-    FWA_CHECK(t.data && t.dtype == dtype && fwa_tensor_count(t) == count && fwa_tensor_dense(t), FWA_ERROR,
-              "%s: got %lld elements of %s%s, expected a dense tensor of %lld of %s", name,
-              static_cast<long long>(fwa_tensor_count(t)), fwa_dtype_name(t.dtype), t.data ? "" : ", absent",
-              static_cast<long long>(count), fwa_dtype_name(dtype));
+__device__ int64_t pieces_of(const fwa_adamw_part &part) {
+    return (part.count + FWA_ADAMW_PIECE - 1) / FWA_ADAMW_PIECE;
+}
+
+// The last part that begins at `piece` or before.
+__device__ int find_part(const fwa_adamw_part *parts, int count, int64_t piece) {
+    int low = 0, high = count;
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        if (parts[middle].first <= piece)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// parts: NULL where there is only one, which is `single`.
+template <typename T>
+__global__ void __launch_bounds__(threads, 5)
+    adamw_kernel(const fwa_adamw_part *parts, int count, fwa_adamw_part single, fwa_adamw_options options,
+                 const fwa_step_state *state_memory) {
+    __shared__ bias corrections;
+    const fwa_step_state &state = *state_memory;
+    if (state.skip) return;
+    if (threadIdx.x == 0) corrections = make_bias(options, state);
+    __syncthreads();
+    const fwa_adamw_part &last = parts ? parts[count - 1] : single;
+    const int64_t pieces = last.first + pieces_of(last);
+    int64_t piece = pieces * blockIdx.x / gridDim.x;
+    const int64_t end = pieces * (blockIdx.x + 1) / gridDim.x;
+    int at = parts && piece < end ? find_part(parts, count, piece) : 0;
+    for (; piece < end; at++) {
+        const fwa_adamw_part part = parts ? parts[at] : single;
+        const factors f = make_factors(options, part, state, corrections);
+        const int64_t begin = (piece - part.first) * FWA_ADAMW_PIECE;
+        const int64_t stop = part.first + pieces_of(part) < end ? part.first + pieces_of(part) : end;
+        const int64_t limit = (stop - part.first) * FWA_ADAMW_PIECE;
+        const int64_t to = limit < part.count ? limit : part.count;
+        if (part.copy_type == FWA_F32)
+            update_piece<float>(part, begin, to, f);
+        else
+            update_piece<T>(part, begin, to, f);
+        piece = stop;
+    }
+}
+
+template <typename T>
+fwa_status launch(fwa_stream *stream, const fwa_adamw_part *parts, int count, const fwa_adamw_part &single,
+                  int64_t elements, const fwa_adamw_options *options, const fwa_step_state *state) {
+    const unsigned blocks = grid(stream, elements, FWA_ADAMW_PIECE, blocks_per_multiprocessor);
+    adamw_kernel<T><<<blocks, threads, 0, stream->handle>>>(parts, count, single, *options, state);
+    FWA_CUDA_LAUNCHED();
     return FWA_OK;
 }
 
 template <typename T>
 fwa_status adamw(fwa_stream *stream, fwa_tensor master, fwa_tensor copy, fwa_tensor grad, fwa_tensor m, fwa_tensor v,
                  const fwa_adamw_options *options, const fwa_step_state *state) {
-    const int64_t n = fwa_tensor_count(master);
-    FWA_TRY(check_dense(master, "master", FWA_F32, n));
-    FWA_TRY(check_dense(grad, "grad", FWA_F32, n));
-    FWA_TRY(check_dense(m, "m", FWA_F32, n));
-    FWA_TRY(check_dense(v, "v", FWA_F32, n));
-    const bool copied = fwa_tensor_present(copy) && copy.data != master.data;
-    // Vectors keep their values in fp32 in every precision.
-    if (copied && copy.dtype == FWA_F32 && element<T>::dtype != FWA_F32)
-        return adamw<float>(stream, master, copy, grad, m, v, options, state);
-    if (copied) FWA_TRY(check_dense(copy, "copy", element<T>::dtype, n));
-    if (n == 0) return FWA_OK;
-    bool packed = true;
-    for (const void *data : {master.data, grad.data, m.data, v.data, copied ? copy.data : master.data})
-        packed = packed && reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
-    adamw_kernel<T><<<grid(stream, n, threads * N, blocks_per_multiprocessor), threads, 0, stream->handle>>>(
-        data_of<float>(master), copied ? data_of<T>(copy) : nullptr, data_of<const float>(grad), data_of<float>(m),
-        data_of<float>(v), n, packed, *options, state);
-    FWA_CUDA_LAUNCHED();
-    return FWA_OK;
+    fwa_adamw_part part;
+    FWA_TRY(fwa_adamw_part_make(&part, nullptr, element<T>::dtype, master, copy, grad, m, v));
+    if (part.count == 0) return FWA_OK;
+    return launch<T>(stream, nullptr, 1, part, part.count, options, state);
+}
+
+template <typename T>
+fwa_status adamw_parts(fwa_stream *stream, fwa_tensor parts, int64_t elements, const fwa_adamw_options *options,
+                       const fwa_step_state *state) {
+    const auto count = static_cast<int>(fwa_tensor_bytes(parts) / sizeof(fwa_adamw_part));
+    if (count == 0 || elements == 0) return FWA_OK;
+    return launch<T>(stream, data_of<const fwa_adamw_part>(parts), count, {}, elements, options, state);
 }
 
 } // namespace
@@ -112,3 +169,7 @@ FWA_CUDA_ENTRIES(adamw, adamw,
                  (fwa_stream * stream, fwa_tensor master, fwa_tensor copy, fwa_tensor grad, fwa_tensor m, fwa_tensor v,
                   const fwa_adamw_options *options, const fwa_step_state *state),
                  (stream, master, copy, grad, m, v, options, state))
+FWA_CUDA_ENTRIES(adamw_parts, adamw_parts,
+                 (fwa_stream * stream, fwa_tensor parts, int64_t elements, const fwa_adamw_options *options,
+                  const fwa_step_state *state),
+                 (stream, parts, elements, options, state))

@@ -179,6 +179,67 @@ static void adamw(void **state) {
     }
 }
 
+// One tensor of a list: arguments as adamw's, in both the list's memory and that of single calls.
+enum { PARTS = 6, TENSORS = 5 };
+static const int64_t part_counts[PARTS] = {5, FWA_ADAMW_PIECE, 1, 3 * FWA_ADAMW_PIECE + 2, 130, 1000003};
+
+static fwa_tensor part_tensor(fwa_backend *on, int part, int which) {
+    const fwa_dtype type = which == 1 && part % 2 ? on->compute : FWA_F32;
+    fwa_tensor host = check_new(FWA_F64, part_counts[part], 0, 0, 0);
+    check_fill_uniform(host, (uint64_t)(TENSORS * part + which), which == 4 ? 0 : -1, 1);
+    return device_from(on, host, type, part == 3 ? 1 : 0);
+}
+
+// Twice the same list: once by one call, once tensor by tensor. Bits agree, and a skipped step leaves all as it is.
+static void a_list_gives_the_bits_of_its_tensors(void **unused) {
+    (void)unused;
+    const fwa_adamw_options options = {.lr_scale = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1};
+    for (int d = 0; d < 2; d++) {
+        fwa_backend *on = device[d];
+        fwa_tensor list[PARTS][TENSORS], single[PARTS][TENSORS];
+        fwa_adamw_part parts[PARTS];
+        const int count = device_test_size() == TEST_SMALLEST ? PARTS - 1 : PARTS;
+        fwa_step_state step = {.lr = 0.01, .grad_scale = 0.3, .accepted = 4};
+        fwa_step_state *s = state_upload(on, &step);
+        int64_t elements = 0;
+        for (int i = 0; i < count; i++) {
+            for (int j = 0; j < TENSORS; j++) list[i][j] = part_tensor(on, i, j), single[i][j] = part_tensor(on, i, j);
+            fwa_tensor *t = list[i], *u = single[i];
+            if (i == 4) t[1] = u[1] = fwa_tensor_absent();
+            check_ok(fwa_adamw_part_make(&parts[i], i > 0 ? &parts[i - 1] : NULL, on->compute, t[0], t[1], t[2], t[3],
+                                         t[4]));
+            fwa_adamw_options own = options;
+            own.lr_scale = parts[i].lr_scale = 1 + i;
+            parts[i].decay = i % 2;
+            own.decay = i % 2 ? options.decay : 0;
+            check_ok(on->ops->adamw(on->stream, u[0], u[1], u[2], u[3], u[4], &own, s));
+            elements += part_counts[i];
+        }
+        void *memory = NULL;
+        const size_t bytes = (size_t)count * sizeof *parts;
+        check_ok(on->alloc(on, &memory, bytes));
+        check_ok(on->upload(on, on->stream, memory, parts, bytes));
+        for (int pass = 0; pass < 2; pass++) { // the second one is skipped
+            step.skip = pass;
+            check_ok(on->upload(on, on->stream, s, &step, sizeof step));
+            check_ok(
+                on->ops->adamw_parts(on->stream, fwa_tensor_1d(memory, FWA_U8, (int64_t)bytes), elements, &options, s));
+            for (int i = 0; i < count; i++)
+                for (int j = 0; j < TENSORS; j++)
+                    if (fwa_tensor_present(list[i][j]) &&
+                        check_differences(device_read(on, list[i][j]), device_read(on, single[i][j])))
+                        fail_msg("%s, part %d, tensor %d, pass %d: other bits", fwa_dtype_name(on->compute), i, j,
+                                 pass);
+        }
+        for (int i = 0; i < count; i++)
+            for (int j = 0; j < TENSORS; j++)
+                if (fwa_tensor_present(list[i][j]))
+                    device_release(on, list[i][j], i == 3), device_release(on, single[i][j], i == 3);
+        on->free(on, memory), on->free(on, s);
+        check_release(NULL);
+    }
+}
+
 int main(void) {
     devices_open();
     const struct CMUnitTest tests[] = {
@@ -188,6 +249,7 @@ int main(void) {
         cmocka_unit_test(sums_of_a_step),
         cmocka_unit_test(the_end_of_a_step),
         cmocka_unit_test(adamw),
+        cmocka_unit_test(a_list_gives_the_bits_of_its_tensors),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     devices_close();

@@ -168,6 +168,50 @@ static void test_adamw_skip(void **state) {
     }
 }
 
+// A list of tensors, some larger than a piece, gets the bits that its tensors get one by one.
+static void test_adamw_parts(void **state) {
+    static const int64_t counts[] = {5, FWA_ADAMW_PIECE, 1, FWA_ADAMW_PIECE + 1, 130};
+    enum { COUNT = sizeof counts / sizeof counts[0] };
+    for_each_precision(p) {
+        update one[COUNT], all[COUNT];
+        fwa_adamw_part parts[COUNT];
+        int64_t elements = 0;
+        for (int i = 0; i < COUNT; i++) {
+            one[i] = make_update(p, counts[i]);
+            one[i].options.lr_scale = 1 + i;
+            one[i].options.decay = i % 2 ? 0.1 : 0;
+            if (i == 2) one[i].copy = one[i].master;
+            run_update(&one[i]);
+            update u = all[i] = make_update(p, counts[i]);
+            if (i == 2) all[i].copy = u.copy = u.master;
+            check_fill_normal(u.master, 1, 1);
+            check_fill_normal(u.m, 3, 0.3);
+            check_fill_uniform(u.v, 4, 0, 0.2);
+            check_ok(fwa_adamw_part_make(&parts[i], i > 0 ? &parts[i - 1] : NULL, p->dtype, u.master, u.copy, u.grad,
+                                         u.m, u.v));
+            parts[i].lr_scale = 1 + i;
+            parts[i].decay = i % 2;
+            elements += counts[i];
+        }
+        assert_int_equal(parts[4].first, 1 + 1 + 1 + 2);
+        fwa_adamw_options options = one[0].options;
+        options.lr_scale = 1, options.decay = 0.1;
+        const fwa_tensor table = fwa_tensor_1d(parts, FWA_U8, sizeof parts);
+        check_ok(p->ops->adamw_parts(NULL, table, elements, &options, &one[0].state));
+        for (int i = 0; i < COUNT; i++) {
+            assert_int_equal(check_differences(all[i].master, one[i].master), 0);
+            assert_int_equal(check_differences(all[i].copy, one[i].copy), 0);
+            assert_int_equal(check_differences(all[i].m, one[i].m), 0);
+            assert_int_equal(check_differences(all[i].v, one[i].v), 0);
+        }
+        fwa_step_state skip = one[0].state;
+        skip.skip = 1;
+        check_ok(p->ops->adamw_parts(NULL, table, elements, &options, &skip));
+        assert_int_equal(check_differences(all[0].master, one[0].master), 0);
+        check_release(state);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_clip, check_release),
@@ -175,6 +219,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_guard, check_release),
         cmocka_unit_test_teardown(test_adamw, check_release),
         cmocka_unit_test_teardown(test_adamw_skip, check_release),
+        cmocka_unit_test_teardown(test_adamw_parts, check_release),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,8 @@ static void a_timed_step_is_a_step(void **state) {
         "rule forward",       "output forward",     "mlp forward",          "head",
         "mlp backward",       "output backward",    "rule backward",        "features backward",
         "norm backward",      "embedding backward", "projections backward", "clear gradients",
-        "wait for gradients", "optimizer",          "share values",         "load tokens"};
+        "wait for gradients", "optimizer",          "read tokens",          "share values",
+        "load tokens"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         char field[64];
         snprintf(field, sizeof field, "\"part\": \"%s\"", parts[i]);
