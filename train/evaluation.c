@@ -1,4 +1,4 @@
-// Evaluation of the addition task by operand width.
+// Evaluation of the addition task at one operand width.
 #include "train/evaluation.h"
 
 #include <stdlib.h>
@@ -8,34 +8,35 @@
 #include "train/tasks/task.h"
 
 typedef struct evaluator {
-    fwa_world *world;
-    fwa_model *model;
-    fwa_backend *backend;
-    const fwa_config *config;
+    const fwa_loaded *loaded;
+    fwa_addition_measure measure;
+    int64_t width, batch, T;
     fwa_activations *acts;
     fwa_step_state *state;                   // device memory; the losses summed here are not reported
     int32_t *tokens, *targets, *predictions; // [batch,T]
-    int64_t batch, T;
 } evaluator;
 
 static void close_evaluator(evaluator *e) {
+    fwa_backend *backend = e->loaded->backend;
     fwa_activations_destroy(e->acts);
-    if (e->state) e->backend->free(e->backend, e->state);
+    if (e->state) backend->free(backend, e->state);
     free(e->tokens);
     free(e->targets);
     free(e->predictions);
 }
 
-static fwa_status open_evaluator(evaluator *e, int64_t width) {
-    e->T = fwa_addition_length((fwa_addition_format)e->config->task.format, width) - 1;
+static fwa_status open_evaluator(evaluator *e) {
+    const fwa_loaded *l = e->loaded;
+    fwa_backend *backend = l->backend;
+    e->T = fwa_addition_length((fwa_addition_format)l->config->task.format, e->width) - 1;
     size_t bytes = (size_t)(e->batch * e->T) * sizeof(int32_t);
-    FWA_TRY(fwa_activations_create(&e->acts, e->model, e->backend, e->batch, e->T, false, (fwa_pieces){NULL, 0}));
+    FWA_TRY(fwa_activations_create(&e->acts, l->model, backend, e->batch, e->T, false, (fwa_pieces){NULL, 0}));
     fwa_status status = fwa_activations_commit(e->acts);
     if (status == FWA_MEMORY)
         FWA_FAIL(FWA_MEMORY, "%s; lower --batch from %lld", fwa_error_message(), (long long)e->batch);
     FWA_TRY(status);
-    FWA_TRY(e->backend->alloc(e->backend, (void **)&e->state, sizeof *e->state));
-    FWA_TRY(e->backend->fill(e->backend, e->backend->stream, e->state, 0, sizeof *e->state));
+    FWA_TRY(backend->alloc(backend, (void **)&e->state, sizeof *e->state));
+    FWA_TRY(backend->fill(backend, backend->stream, e->state, 0, sizeof *e->state));
     e->tokens = malloc(bytes);
     e->targets = malloc(bytes);
     e->predictions = malloc(bytes);
@@ -50,52 +51,50 @@ static bool all_right(const int32_t *targets, const int32_t *predictions, int64_
 }
 
 // Examples first .. first+count-1; the rest of the batch repeats the first one and is not counted.
-static fwa_status run_batch(evaluator *e, fwa_addition_measure measure, int64_t width, int64_t first, int64_t count,
-                            int64_t *right) {
-    uint64_t key = fwa_rng_u64((uint64_t)e->config->run.seed, fwa_rng_hash("addition evaluation"),
-                               (uint64_t)(2 * width + (int64_t)measure));
+static fwa_status draw(evaluator *e, int64_t first, int64_t count) {
+    const fwa_config *config = e->loaded->config;
+    const uint64_t key = fwa_rng_u64((uint64_t)config->run.seed, fwa_rng_hash("addition evaluation"),
+                                     (uint64_t)(2 * e->width + (int64_t)e->measure));
     for (int64_t i = 0; i < e->batch; i++)
-        FWA_TRY(fwa_addition_example((fwa_addition_format)e->config->task.format, measure, 1, width, key,
+        FWA_TRY(fwa_addition_example((fwa_addition_format)config->task.format, e->measure, 1, e->width, key,
                                      first + (i < count ? i : 0), e->T, e->tokens + i * e->T, e->targets + i * e->T));
+    return FWA_OK;
+}
+
+static fwa_status predict(evaluator *e) {
+    fwa_backend *backend = e->loaded->backend;
     FWA_TRY(fwa_model_load(e->acts, e->tokens, e->targets));
-    FWA_TRY(fwa_model_evaluate(e->model, e->acts, e->state));
-    FWA_TRY(e->backend->download(e->backend, e->backend->stream, e->predictions, e->acts->head.prediction.data,
-                                 fwa_tensor_bytes(e->acts->head.prediction)));
-    FWA_TRY(e->backend->stream_synchronize(e->backend, e->backend->stream));
+    FWA_TRY(fwa_model_evaluate(e->loaded->model, e->acts, e->state));
+    FWA_TRY(backend->download(backend, backend->stream, e->predictions, e->acts->head.prediction.data,
+                              fwa_tensor_bytes(e->acts->head.prediction)));
+    return backend->stream_synchronize(backend, backend->stream);
+}
+
+static void count_right(const evaluator *e, int64_t count, int64_t *right) {
     for (int64_t i = 0; i < count; i++) *right += all_right(e->targets + i * e->T, e->predictions + i * e->T, e->T);
+}
+
+static fwa_status evaluate(evaluator *e, const fwa_world *world, int64_t examples, int64_t right[2]) {
+    FWA_TRY(open_evaluator(e));
+    for (int64_t first = e->batch * world->dp_rank; first < examples; first += e->batch * world->dp_size) {
+        const int64_t count = fwa_min(e->batch, examples - first);
+        FWA_TRY(draw(e, first, count));
+        FWA_TRY(predict(e));
+        count_right(e, count, &right[0]);
+    }
     return FWA_OK;
 }
 
-static fwa_status evaluate(evaluator *e, int64_t width, int64_t examples, fwa_addition_score *score) {
-    const fwa_world *world = e->world;
-    for (int measure = 0; measure < 2; measure++)
-        for (int64_t first = 0; first < examples; first += e->batch * world->dp_size) {
-            int64_t mine = first + e->batch * world->dp_rank;
-            int64_t count = fwa_min(e->batch, examples - mine);
-            if (count > 0)
-                FWA_TRY(run_batch(e, (fwa_addition_measure)measure, width, mine, count, &score->right[measure]));
-        }
-    return FWA_OK;
-}
-
-fwa_status fwa_evaluate_addition(fwa_world *world, fwa_model *model, fwa_backend *backend, const fwa_config *config,
-                                 int64_t width, int64_t examples, int64_t batch, fwa_addition_score *score) {
-    fwa_status status = FWA_OK;
-    evaluator e;
-    memset(&e, 0, sizeof e);
-    memset(score, 0, sizeof *score);
-    e.world = world;
-    e.model = model;
-    e.backend = backend;
-    e.config = config;
-    e.batch = batch;
-    score->width = width;
-    score->examples = examples;
-    status = open_evaluator(&e, width);
-    if (status == FWA_OK) status = evaluate(&e, width, examples, score);
-    FWA_TRY_GOTO(fwa_world_agree(world, status), done);
-    FWA_TRY_GOTO(world->dp->all_reduce(world->dp, backend->stream, score->right, 2, FWA_I64, FWA_REDUCE_SUM), done);
-done:
+fwa_status fwa_evaluate_addition(fwa_world *world, const fwa_loaded *loaded, fwa_addition_measure measure,
+                                 int64_t batch, bool greedy, fwa_addition_score *score) {
+    evaluator e = {.loaded = loaded, .measure = measure, .width = score->width, .batch = batch};
+    int64_t right[2] = {0, 0};
+    (void)greedy;
+    fwa_status status = evaluate(&e, world, score->examples, right);
     close_evaluator(&e);
-    return status;
+    FWA_TRY(fwa_world_agree(world, status));
+    FWA_TRY(world->dp->all_reduce(world->dp, NULL, right, 2, FWA_I64, FWA_REDUCE_SUM));
+    score->right[measure] = right[0];
+    score->greedy[measure] = right[1];
+    return FWA_OK;
 }

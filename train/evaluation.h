@@ -1,10 +1,8 @@
-// Evaluation of the addition task by operand width (docs/addition.md §3): exact match of the whole answer, in both
-// measures.
+// Evaluation of the addition task at one operand width (docs/addition.md §3): exact match of the whole answer.
 #ifndef FWA_TRAIN_EVALUATION_H
 #define FWA_TRAIN_EVALUATION_H
 
-#include "dist/world.h"
-#include "layers/model.h"
+#include "train/loaded.h"
 #include "train/tasks/addition.h"
 
 #ifdef __cplusplus
@@ -12,17 +10,18 @@ extern "C" {
 #endif
 
 typedef struct fwa_addition_score {
-    int64_t width;
-    int64_t examples;
-    int64_t right[2]; // by fwa_addition_measure: examples with every answer token predicted, teacher-forced
+    int64_t width, examples;
+    int64_t right[2];  // by fwa_addition_measure: examples with every answer token predicted, teacher-forced
+    int64_t greedy[2]; // the same where answers are decoded token by token
 } fwa_addition_score;
 
-// Collective: examples are shared out over data ranks and counts added up. Operands up to score->width digits, measured
-// over `examples` examples in batches of `batch`. Examples are a function of (seed, width, measure, number): the score
-// does not depend on batch size or ranks. Greedy decoding gives the same exact match (a wrong token ends the match).
-FWA_MUST_CHECK fwa_status fwa_evaluate_addition(fwa_world *world, fwa_model *model, fwa_backend *backend,
-                                                const fwa_config *config, int64_t width, int64_t examples,
-                                                int64_t batch, fwa_addition_score *score);
+// Collective: examples are shared out over data ranks and counts added up. Adds `measure` to *score, whose width and
+// number of examples are set, in batches of `batch`; `greedy`: decoded token by token as well. Examples are a function
+// of (seed, width, measure, number): the score does not depend on batch size or ranks. Greedy decoding gives the same
+// exact match, as a wrong token ends the match, but for tokens that rounding decides.
+FWA_MUST_CHECK fwa_status fwa_evaluate_addition(fwa_world *world, const fwa_loaded *loaded,
+                                                fwa_addition_measure measure, int64_t batch, bool greedy,
+                                                fwa_addition_score *score);
 
 #ifdef __cplusplus
 }

@@ -25,12 +25,39 @@ static const fwa_command commands[] = {
      "time-out, 75 saved after a signal.\n",
      fwa_cmd_train},
     {"eval",
-     "RUN_OR_CHECKPOINT [run.backend=B] [run.threads=N] [--task addition] [--widths A-B] [--examples N] [--batch N]\n"
-     "                [--json FILE]",
-     "exact match of the addition task by operand width",
-     "Measures a checkpoint in both ways: `upto` draws operand widths from 1..width, `exact` gives both operands that\n"
-     "width. Without --widths: up to half beyond the trained range. Backend and threads are those of this machine\n"
-     "unless they are given.\n",
+     "RUN_OR_CHECKPOINT [FILE ...] [--task ppl|mc|addition] [--examples N] [--batch N] [--json FILE] [--tokenizer T]\n"
+     "                [run.backend=B] [run.threads=N] [train.precision=P]\n"
+     "                ppl: [--context N] [--stride N] [--words N] [--field NAME]\n"
+     "                mc: [--shots K] [--seed N] [--cut] [--scores FILE]\n"
+     "                addition: [--widths A-B|upto|exact]",
+     "perplexity, multiple choice, or exact match of the addition task",
+     "Measures a checkpoint, on one process or under mpirun; docs/evaluation.md says how. The task is the one the "
+     "model\n"
+     "was trained on unless --task names another. Backend and threads are those of this machine unless they are "
+     "given.\n"
+     "Scores do not depend on batch size, padding and number of ranks.\n"
+     "\n"
+     "ppl: perplexity by token, byte and word of token shards (*.bin), text files or JSONL; without FILE of data.val.\n"
+     "  --context N      tokens of a window (default: the length of the sequences in training)\n"
+     "  --stride N       new tokens in each window, so that all have a longer past (default: the whole window)\n"
+     "  --words N        divide by this number of words instead of those in the text\n"
+     "  --field NAME     member of a JSONL line with a document's text (default text)\n"
+     "mc: accuracy on files of questions, JSONL or the llm.c layout (*.bin), and their mean over the tasks of the "
+     "paper:\n"
+     "the most probable choice, also by character (as lm-evaluation-harness does) and by token of the choice; of "
+     "contexts\n"
+     "whose last word is wanted (LAMBADA) accuracy and perplexity.\n"
+     "  --shots K        solved questions of the same file in front of each, drawn with --seed N (default 0)\n"
+     "  --cut            contexts beyond the length that attention was trained on lose their beginning\n"
+     "  --scores FILE    every question's log-probabilities and choices, a JSON object a line\n"
+     "addition: exact match by operand width, without --widths up to half beyond the trained range. `upto` draws "
+     "operand\n"
+     "widths from 1..width, `exact` gives both operands that width; --widths 33-48,exact measures one of them.\n"
+     "\n"
+     "  --examples N     at most so many questions or windows; of addition examples a width (default 1000)\n"
+     "  --batch N        sequences at a time (default 16; addition 100)\n"
+     "  --tokenizer T    folder with GPT-2's encoder.json and vocab.bpe (default data/gpt2), or bytes\n"
+     "  --json FILE      results as an object\n",
      fwa_cmd_eval},
     {"sweep",
      "SWEEP.yaml [key.path=value ...] [--base CONFIG.yaml] [--list | --table | --point N | --words N]\n"

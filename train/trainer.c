@@ -10,6 +10,7 @@
 #include "train/memory.h"
 #include "train/ranks.h"
 #include "train/setup.h"
+#include "train/validation.h"
 
 static fwa_status create_buckets(fwa_trainer *t) {
     fwa_params *params = &t->model->params;
@@ -182,9 +183,9 @@ fwa_status fwa_trainer_load(fwa_trainer *t, fwa_activations *acts) {
 }
 
 // Fills up a batch that has fewer than m sequences left with sequences without loss.
-static fwa_status load_validation(fwa_trainer *t, int64_t first, int64_t count) {
+static fwa_status load_validation(void *user, int64_t first, int64_t count) {
+    fwa_trainer *t = user;
     int64_t m = t->config->train.micro_batch, T = t->source->T;
-    count = count < 0 ? 0 : count;
     if (count > 0) FWA_TRY(t->source->fill(t->source, FWA_SPLIT_VAL, first, count, t->tokens, t->targets));
     for (int64_t i = count * T; i < m * T; i++) {
         t->tokens[i] = 0;
@@ -194,24 +195,18 @@ static fwa_status load_validation(fwa_trainer *t, int64_t first, int64_t count) 
 }
 
 fwa_status fwa_trainer_validate(fwa_trainer *t, double *loss) {
-    fwa_backend *backend = t->backend;
-    fwa_world *world = t->world;
-    int64_t m = t->config->train.micro_batch;
+    const fwa_validation validation = {.world = t->world,
+                                       .model = t->model,
+                                       .acts = t->eval,
+                                       .state = t->eval_state,
+                                       .load = load_validation,
+                                       .user = t};
     int64_t wanted;
+    double sum, valid;
     if (__builtin_mul_overflow(t->config->eval.batches, t->config->train.global_batch, &wanted)) wanted = INT64_MAX;
-    int64_t total = fwa_min(wanted, t->source->sequences[FWA_SPLIT_VAL]);
-    fwa_step_state host;
-    FWA_TRY(backend->fill(backend, backend->stream, t->eval_state, 0, sizeof *t->eval_state));
-    for (int64_t first = 0; first < total; first += m * world->dp_size) {
-        int64_t mine = first + m * world->dp_rank;
-        FWA_TRY(load_validation(t, mine, fwa_min(m, total - mine)));
-        FWA_TRY(fwa_model_evaluate(t->model, t->eval, t->eval_state));
-    }
-    FWA_TRY(t->comm->all_reduce(t->comm, backend->stream, &t->eval_state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM));
-    FWA_TRY(backend->download(backend, backend->stream, &host, t->eval_state, sizeof host));
-    FWA_TRY(backend->stream_synchronize(backend, backend->stream));
+    FWA_TRY(fwa_validate(&validation, fwa_min(wanted, t->source->sequences[FWA_SPLIT_VAL]), &sum, &valid));
     FWA_TRY(fwa_choices_share(t));
-    *loss = host.loss_sum / host.valid;
+    *loss = sum / valid;
     if (isnan(t->best_val_loss) || *loss < t->best_val_loss) t->best_val_loss = *loss;
     return FWA_OK;
 }
