@@ -1,0 +1,81 @@
+// A sequence in pieces, each continuing from the states that the one before left, has the bits of the whole on a GPU:
+// o, S and the pairs of a window, where pieces are whole chunks; for every rule with a matrix state, in f32 and bf16,
+// general and chunk kernels. This is what ranks of parallel.sp compute with the ring.
+#include "tests/gpu/device_cut.h"
+#include "tests/rule_variants.h"
+
+static fwa_backend *device[2]; // f32, bf16
+
+// Outputs of the last `piece`, of which the ends are those of the whole.
+static void check_ends(const mixer_case *piece, const mixer_case *whole) {
+    for (int i = 1; i < CASE_OUTPUTS; i++) {
+        const fwa_tensor got = *case_at((mixer_case *)piece, case_outputs[i].value);
+        if (fwa_tensor_present(got))
+            assert_int_equal(check_differences(got, *case_at((mixer_case *)whole, case_outputs[i].value)), 0);
+    }
+}
+
+static void run_forward(fwa_backend *on, mixer_case *c, fwa_form form) {
+    device_mixer d = device_mixer_new(on, c, form);
+    device_mixer_forward(&d);
+    for (int i = 0; i < CASE_OUTPUTS; i++) device_mixer_fetch(&d, case_outputs[i].value);
+    device_mixer_release(&d);
+}
+
+static void check_pieces(fwa_backend *on, mixer_case *whole, int count, fwa_form form) {
+    const int64_t T = whole->spec.shape.T / count;
+    mixer_case pieces[4];
+    for (int p = 0; p < count; p++) {
+        case_spec spec = whole->spec;
+        spec.shape.T = T;
+        if (p > 0) {
+            const fwa_tensor tail = pieces[p - 1].call.out.tail_x;
+            spec.S0 = spec.k_prev = true;
+            spec.tail = fwa_tensor_present(tail) ? tail.shape[1] : 0;
+        }
+        pieces[p] = case_new(&spec);
+        fill_part(&pieces[p], whole, p ? &pieces[p - 1] : NULL, p * T);
+        run_forward(on, &pieces[p], form);
+        assert_int_equal(check_differences(pieces[p].call.o, fwa_tensor_slice(whole->call.o, 1, p * T, T)), 0);
+    }
+    check_ends(&pieces[count - 1], whole);
+    for (int p = 0; p < count; p++) case_free(&pieces[p]);
+}
+
+// Pieces of two chunks and of four.
+static void check_rule(fwa_backend *on, const fwa_rule *rule, fwa_form form) {
+    const fwa_mixer_options options = fwa_mixer_options_default(rule);
+    const int64_t chunk = 64 - (options.window > 1 ? options.window - 1 : 0);
+    for (int wide = 0; wide < 2; wide++) {
+        case_spec spec = spec_of(rule, options, (fwa_mixer_shape){2, 8 * chunk, 2, 4, wide ? 128 : 64, 64});
+        spec.state_out = true;
+        mixer_case whole = case_new(&spec);
+        case_fill(&whole, (uint64_t)(90 + wide));
+        case_unit_rows(whole.call.k);
+        run_forward(on, &whole, form);
+        for (int count = 2; count <= 4; count += 2) check_pieces(on, &whole, count, form);
+        case_free(&whole);
+        check_release(NULL);
+    }
+}
+
+static void pieces_have_the_bits_of_the_whole(void **state) {
+    (void)state;
+    EACH_RULE(rule) {
+        if (rule->state != FWA_STATE_MATRIX || !fwa_rule_on_backend(rule->name, FWA_BACKEND_CUDA)) continue;
+        check_rule(device[0], rule, FWA_FORM_RECURRENT);
+        check_rule(device[1], rule, FWA_FORM_RECURRENT);
+        check_rule(device[1], rule, FWA_FORM_CHUNK);
+    }
+}
+
+int main(void) {
+    device[0] = device_open(FWA_F32);
+    device[1] = device_open(FWA_BF16);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(pieces_have_the_bits_of_the_whole, check_release),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    for (int i = 0; i < 2; i++) device[i]->destroy(device[i]);
+    return failed;
+}
