@@ -59,6 +59,9 @@ typedef struct fwa_checkpoint fwa_checkpoint;
 
 // Opens one checkpoint folder; checks manifest, sizes and digests. FWA_IO (missing), FWA_FORMAT (damaged).
 FWA_MUST_CHECK fwa_status fwa_checkpoint_open(fwa_checkpoint **out, const char *path);
+// The same with sizes alone: for one that was checked just now, or of which little is read. What HDF5 reads has its own
+// checksums.
+FWA_MUST_CHECK fwa_status fwa_checkpoint_open_quick(fwa_checkpoint **out, const char *path);
 void fwa_checkpoint_close(fwa_checkpoint *checkpoint);
 const fwa_checkpoint_state *fwa_checkpoint_get_state(const fwa_checkpoint *checkpoint);
 const char *fwa_checkpoint_path(const fwa_checkpoint *checkpoint);
@@ -71,8 +74,24 @@ int fwa_checkpoint_count(const fwa_checkpoint *checkpoint);
 const char *fwa_checkpoint_name(const fwa_checkpoint *checkpoint, int index);
 // Name, logical shape, type, init and decay of one of them; its tensor has the whole shape and no data.
 const fwa_named_tensor *fwa_checkpoint_about(const fwa_checkpoint *checkpoint, int index);
-// Writes the masters as a plain model.h5 that needs no shards: one dataset a parameter. Replaces `path` when complete.
+int fwa_checkpoint_ranks(const fwa_checkpoint *checkpoint); // shards
+// Whether the checkpoint has this part of parameter `index`.
+bool fwa_checkpoint_has(const fwa_checkpoint *checkpoint, fwa_checkpoint_part part, int index);
+const char *fwa_checkpoint_part_name(fwa_checkpoint_part part); // "master", "m", "v"
+// Writes the masters as a plain model.h5 that needs no shards: one dataset a parameter, and the attributes format,
+// step and config. Replaces `path` when complete.
 FWA_MUST_CHECK fwa_status fwa_checkpoint_pack(fwa_checkpoint *checkpoint, const char *path);
+
+// Told about every file of a checkpoint: its size, and what is wrong with it; NULL: nothing.
+typedef void (*fwa_checkpoint_told)(void *user, const char *file, int64_t bytes, const char *problem);
+// Checks all there is to check of a folder: every file's size and digest, files that the manifest does not know, then
+// that all rows of all tensors can be read and are finite. FWA_FORMAT with the first problem if there is one; `told`
+// hears of all that concern a file.
+FWA_MUST_CHECK fwa_status fwa_checkpoint_verify(const char *path, fwa_checkpoint_told told, void *user);
+
+// Steps of the published checkpoints of a run, highest first; none if there is no RUN/checkpoints. The caller frees
+// *steps.
+FWA_MUST_CHECK fwa_status fwa_checkpoint_steps(const char *run_dir, int64_t **steps, int *count);
 
 // Path of the newest checkpoint of a run that opens without damage into *path (caller frees; NULL if there is none at
 // all). Damaged ones are warned about and passed over; FWA_FORMAT if there are some and all are damaged.

@@ -20,8 +20,6 @@ void fwa_shard_name(char name[FWA_SHARD_NAME_MAX], int rank); // shard.rank00000
 // RUN/checkpoints/<prefix>step_00001000<suffix>
 FWA_MUST_CHECK fwa_status fwa_checkpoint_folder(char path[FWA_PATH_MAX], const char *run_dir, const char *prefix,
                                                 int64_t step, const char *suffix);
-// Steps of the published folders, highest first; none if RUN/checkpoints does not exist. The caller frees *steps.
-FWA_MUST_CHECK fwa_status fwa_checkpoint_steps(const char *run_dir, int64_t **steps, int *count);
 // Removes what an interrupted save or removal left behind: RUN/checkpoints/.step_*
 FWA_MUST_CHECK fwa_status fwa_checkpoint_sweep(const char *run_dir);
 
@@ -29,6 +27,8 @@ FWA_MUST_CHECK fwa_status fwa_checkpoint_sweep(const char *run_dir);
 FWA_MUST_CHECK fwa_status fwa_manifest_write(const char *folder, int64_t step, int ranks);
 // FWA_IO if there is no such folder, FWA_FORMAT if a file is missing, has another size or (digests) another content.
 FWA_MUST_CHECK fwa_status fwa_manifest_check(const char *folder, bool digests, int *ranks);
+// The same with digests for every file, the first problem at the end; files that the manifest does not list, too.
+FWA_MUST_CHECK fwa_status fwa_manifest_check_all(const char *folder, fwa_checkpoint_told told, void *user, int *ranks);
 
 // state.h5 of a folder; the HDF5 lock is held. Reading allocates the texts (fwa_state_free).
 FWA_MUST_CHECK fwa_status fwa_state_write(const char *folder, const fwa_checkpoint_state *state);

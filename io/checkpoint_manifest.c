@@ -1,6 +1,7 @@
 // manifest.json: what a finished checkpoint folder holds, and the check that it still does.
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -100,7 +101,8 @@ static bool lists(const json_t *files, const char *name) {
     return false;
 }
 
-static fwa_status check_root(const char *folder, const json_t *root, bool digests, int *ranks) {
+// What the manifest says of the folder as a whole.
+static fwa_status check_head(const char *folder, const json_t *root, int *ranks) {
     const char *format = json_string_value(json_object_get(root, "format"));
     const json_t *files = json_object_get(root, "files");
     json_int_t version = json_integer_value(json_object_get(root, "version"));
@@ -119,22 +121,92 @@ static fwa_status check_root(const char *folder, const json_t *root, bool digest
         FWA_CHECK(lists(files, name), FWA_FORMAT, "%s/" MANIFEST " does not list %s of its %d shards", folder, name,
                   *ranks);
     }
+    return FWA_OK;
+}
+
+static fwa_status check_files(const char *folder, const json_t *files, bool digests) {
     size_t i;
     json_t *file;
     json_array_foreach(files, i, file) FWA_TRY(check_file(folder, file, digests));
     return FWA_OK;
 }
 
-fwa_status fwa_manifest_check(const char *folder, bool digests, int *ranks) {
+// The caller releases *root.
+static fwa_status load(const char *folder, json_t **root, int *ranks) {
     char path[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(path, "%s/" MANIFEST, folder));
     FWA_CHECK(fwa_path_exists(folder), FWA_IO, "there is no checkpoint %s", folder);
     FWA_CHECK(fwa_path_exists(path), FWA_FORMAT, "%s is no finished checkpoint: it has no " MANIFEST, folder);
     json_error_t error;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    FWA_CHECK(root, FWA_FORMAT, "%s:%d: not a manifest: %s", path, error.line, error.text);
-    fwa_status status = check_root(folder, root, digests, ranks);
+    *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    FWA_CHECK(*root, FWA_FORMAT, "%s:%d: not a manifest: %s", path, error.line, error.text);
+    fwa_status status = check_head(folder, *root, ranks);
+    if (status != FWA_OK) json_decref(*root);
+    FWA_TRY(status);
+    return FWA_OK;
+}
+
+fwa_status fwa_manifest_check(const char *folder, bool digests, int *ranks) {
+    json_t *root;
+    FWA_TRY(load(folder, &root, ranks));
+    fwa_status status = check_files(folder, json_object_get(root, "files"), digests);
     json_decref(root);
     FWA_TRY(status);
+    return FWA_OK;
+}
+
+// What was found so far.
+typedef struct findings {
+    fwa_checkpoint_told told;
+    void *user;
+    fwa_status first;
+    char message[1024]; // of the first problem
+} findings;
+
+static void find(findings *f, fwa_status status, const char *file, int64_t bytes) {
+    f->told(f->user, file, bytes, status == FWA_OK ? NULL : fwa_error_message());
+    if (status == FWA_OK || f->first != FWA_OK) return;
+    f->first = status;
+    snprintf(f->message, sizeof f->message, "%s", fwa_error_message());
+}
+
+static void find_in_files(findings *f, const char *folder, const json_t *files) {
+    size_t i;
+    json_t *file;
+    json_array_foreach(files, i, file) {
+        const char *name = json_string_value(json_object_get(file, "name"));
+        find(f, check_file(folder, file, true), name ? name : MANIFEST,
+             json_integer_value(json_object_get(file, "bytes")));
+    }
+}
+
+static fwa_status find_unknown(findings *f, const char *folder, const json_t *files) {
+    struct dirent **entries;
+    int count = scandir(folder, &entries, not_hidden, alphasort);
+    FWA_CHECK(count >= 0, FWA_IO, "cannot list %s: %s", folder, strerror(errno));
+    for (int i = 0; i < count; i++) {
+        const char *name = entries[i]->d_name;
+        if (!lists(files, name))
+            find(
+                f,
+                fwa_error_raise(FWA_FORMAT, __FILE__, __LINE__, __func__, "%s/%s is not in the manifest", folder, name),
+                name, 0);
+        free(entries[i]);
+    }
+    free(entries);
+    return FWA_OK;
+}
+
+fwa_status fwa_manifest_check_all(const char *folder, fwa_checkpoint_told told, void *user, int *ranks) {
+    findings f = {.told = told, .user = user};
+    json_t *root;
+    fwa_status status = load(folder, &root, ranks);
+    if (status != FWA_OK) told(user, MANIFEST, 0, fwa_error_message());
+    FWA_TRY(status);
+    find_in_files(&f, folder, json_object_get(root, "files"));
+    status = find_unknown(&f, folder, json_object_get(root, "files"));
+    json_decref(root);
+    FWA_TRY(status);
+    FWA_CHECK(f.first == FWA_OK, f.first, "%s", f.message);
     return FWA_OK;
 }

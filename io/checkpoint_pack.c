@@ -23,12 +23,21 @@ done:
     return status;
 }
 
+static fwa_status describe(const fwa_checkpoint *checkpoint, hid_t file) {
+    const fwa_checkpoint_state *state = fwa_checkpoint_get_state(checkpoint);
+    FWA_TRY(fwa_hdf5_put_text_attribute(file, "format", "fwa-model"));
+    FWA_TRY(fwa_hdf5_put_attribute(file, "step", H5T_NATIVE_INT64, 0, &state->step));
+    return fwa_hdf5_put_text_attribute(file, "config", state->config);
+}
+
 static fwa_status pack_file(fwa_checkpoint *checkpoint, const char *path) {
     hid_t file;
     fwa_hdf5_lock();
     fwa_status status = fwa_hdf5_create(&file, path);
-    fwa_hdf5_unlock();
+    if (status != FWA_OK) fwa_hdf5_unlock();
     FWA_TRY(status);
+    status = describe(checkpoint, file);
+    fwa_hdf5_unlock();
     int count = fwa_checkpoint_count(checkpoint);
     for (int i = 0; i < count && status == FWA_OK; i++) status = pack_tensor(checkpoint, file, i);
     fwa_hdf5_lock();

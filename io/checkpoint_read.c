@@ -33,9 +33,9 @@ static fwa_status read_contents(fwa_checkpoint *checkpoint) {
     return FWA_OK;
 }
 
-static fwa_status open_checked(fwa_checkpoint *checkpoint, const char *path) {
+static fwa_status open_checked(fwa_checkpoint *checkpoint, const char *path, bool digests) {
     FWA_TRY(fwa_path_format(checkpoint->path, "%s", path));
-    FWA_TRY(fwa_manifest_check(path, true, &checkpoint->ranks));
+    FWA_TRY(fwa_manifest_check(path, digests, &checkpoint->ranks));
     checkpoint->shards = malloc((size_t)checkpoint->ranks * sizeof *checkpoint->shards);
     FWA_CHECK(checkpoint->shards, FWA_MEMORY, "no memory for %d shards of %s", checkpoint->ranks, path);
     for (int i = 0; i < checkpoint->ranks; i++) checkpoint->shards[i] = H5I_INVALID_HID;
@@ -46,11 +46,11 @@ static fwa_status open_checked(fwa_checkpoint *checkpoint, const char *path) {
     return FWA_OK;
 }
 
-fwa_status fwa_checkpoint_open(fwa_checkpoint **out, const char *path) {
+static fwa_status open_folder(fwa_checkpoint **out, const char *path, bool digests) {
     *out = NULL;
     fwa_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
     FWA_CHECK(checkpoint, FWA_MEMORY, "no memory for checkpoint %s", path);
-    fwa_status status = open_checked(checkpoint, path);
+    fwa_status status = open_checked(checkpoint, path, digests);
     if (status != FWA_OK) {
         fwa_checkpoint_close(checkpoint);
         checkpoint = NULL;
@@ -58,6 +58,14 @@ fwa_status fwa_checkpoint_open(fwa_checkpoint **out, const char *path) {
     *out = checkpoint;
     FWA_TRY(status);
     return FWA_OK;
+}
+
+fwa_status fwa_checkpoint_open(fwa_checkpoint **out, const char *path) {
+    return open_folder(out, path, true);
+}
+
+fwa_status fwa_checkpoint_open_quick(fwa_checkpoint **out, const char *path) {
+    return open_folder(out, path, false);
 }
 
 void fwa_checkpoint_close(fwa_checkpoint *checkpoint) {
@@ -89,6 +97,18 @@ const char *fwa_checkpoint_name(const fwa_checkpoint *checkpoint, int index) {
 
 const fwa_named_tensor *fwa_checkpoint_about(const fwa_checkpoint *checkpoint, int index) {
     return &checkpoint->index.entries[index].about;
+}
+
+int fwa_checkpoint_ranks(const fwa_checkpoint *checkpoint) {
+    return checkpoint->ranks;
+}
+
+bool fwa_checkpoint_has(const fwa_checkpoint *checkpoint, fwa_checkpoint_part part, int index) {
+    return checkpoint->index.entries[index].present[part];
+}
+
+const char *fwa_checkpoint_part_name(fwa_checkpoint_part part) {
+    return fwa_part_names[part];
 }
 
 static fwa_status open_shard(fwa_checkpoint *checkpoint, int shard) {

@@ -37,6 +37,7 @@ typedef struct session {
     int64_t start;        // steps done before this start
     size_t used;          // bytes of the device, as they were when `looked`
     double looked;
+    bool branched;        // from a checkpoint that was named: this folder may hold none of that step
 } session;
 
 // Nothing is allocated after the first step, and asking a device takes time: often enough is once a while.
@@ -178,6 +179,7 @@ static fwa_status run_steps(session *s) {
     const fwa_config *config = t->config;
     int64_t first = t->step + 1;
     bool stopped = config->train.stop_after > 0 && t->step >= config->train.stop_after;
+    if (s->branched && (stopped || t->step >= config->train.steps)) FWA_TRY(save(s, true));
     while (t->reported < config->train.steps && !stopped) {
         fwa_step_report report;
         double limit = t->reported + 1 == first ? config->comm.first_timeout_s : config->comm.timeout_s;
@@ -255,6 +257,7 @@ static fwa_status start(session *s, fwa_world *world, fwa_config *config, const 
         if (world->rank == 0) fwa_startup_log(s->trainer, NULL);
         return FWA_OK;
     }
+    s->branched = strcmp(resume, "none") != 0 && strcmp(resume, "auto") != 0;
     FWA_TRY(fwa_run_create(&s->run, world, config, resume, argc, argv));
     if (s->run->finished) {
         if (world->rank == 0) fwa_log_info("%s is finished; nothing to do", s->run->path);

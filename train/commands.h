@@ -16,6 +16,7 @@ FWA_MUST_CHECK fwa_status fwa_cmd_report(fwa_world *world, int argc, char **argv
 FWA_MUST_CHECK fwa_status fwa_cmd_op(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_cmd_bench(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_cmd_data(fwa_world *world, int argc, char **argv);
+FWA_MUST_CHECK fwa_status fwa_cmd_checkpoint(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_cmd_info(fwa_world *world, int argc, char **argv);
 
 #ifdef __cplusplus

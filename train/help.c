@@ -163,6 +163,23 @@ static const fwa_command commands[] = {
      "  --samples N        documents shown, spread evenly (default 3), of each --length N tokens (default 48)\n"
      "  --json FILE        the same numbers as an object\n",
      fwa_cmd_data},
+    {"checkpoint",
+     "list RUN ... | verify RUN_OR_CHECKPOINT ... | diff A B [--tolerance E]\n"
+     "                      | pack RUN_OR_CHECKPOINT --out FILE.h5",
+     "list, check, compare and pack checkpoints",
+     "A run stands for its newest sound checkpoint in diff and pack, for all of them in list and verify.\n"
+     "\n"
+     "  list      step, time, size, shards, tokens; sizes of files are checked\n"
+     "  verify    reads everything: digests of all files, rows of all tensors; names each damaged file. Exit code 1 "
+     "if\n"
+     "            there is one\n"
+     "  diff      compares what two checkpoints hold, whatever the number of ranks that wrote them: state, keys that\n"
+     "            define the run, masters and moments. Exit code 1 if they differ; --tolerance E lets tensors pass\n"
+     "            whose difference has a relative RMS of at most E (default 0: every bit)\n"
+     "  pack      writes the weights as one plain HDF5 file that needs no shards\n"
+     "\n"
+     "docs/checkpoint.md describes the files.\n",
+     fwa_cmd_checkpoint},
     {"info", "", "rules, operators, backends and versions of this build", "", fwa_cmd_info},
 };
 
@@ -176,8 +193,8 @@ const fwa_command *fwa_command_find(const char *name) {
 
 static void list(FILE *out) {
     fprintf(out, "fwa: distributed pretraining of fast-weight language models\n\nusage: fwa COMMAND ...\n\n");
-    for (size_t i = 0; i < COMMANDS; i++) fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
-    fprintf(out, "\n  help     this list; `fwa help COMMAND` a command's page; `fwa help configuration` every key\n"
+    for (size_t i = 0; i < COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fprintf(out, "\n  help       this list; `fwa help COMMAND` a command's page; `fwa help configuration` every key\n"
                  "  --version\n");
 }
 

@@ -168,7 +168,9 @@ static fwa_status restore(fwa_run *run, fwa_trainer *trainer) {
     fwa_checkpoint *checkpoint = NULL;
     fwa_backend *backend = trainer->backend;
     fwa_status status = FWA_OK;
-    FWA_TRY(fwa_checkpoint_open(&checkpoint, run->resume));
+    // Rank 0 looks at every byte, for all: digests would be read once a rank.
+    FWA_TRY(run->world->rank == 0 ? fwa_checkpoint_open(&checkpoint, run->resume)
+                                  : fwa_checkpoint_open_quick(&checkpoint, run->resume));
     const fwa_checkpoint_state *saved = fwa_checkpoint_get_state(checkpoint);
     fwa_step_state state;
     memset(&state, 0, sizeof state);

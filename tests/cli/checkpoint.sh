@@ -1,0 +1,86 @@
+#!/bin/sh
+# fwa checkpoint: list, verify, diff, pack. A flipped byte in any file is found and named, and resuming takes the
+# checkpoint before.
+. "$(dirname "$0")/lib.sh"
+settings="train.micro_batch=4 parallel.zero=1 schedule.kind=constant"
+# shellcheck disable=SC2086 # several words
+trained 2 run tiny.yaml $settings train.steps=4 checkpoint.every=2
+newest=runs/run/checkpoints/step_00000004
+
+run "$FWA" checkpoint list runs/run
+expect 0
+check "list: $(cat out)" test "$(grep -c '^  step_0000000[24]  20.* 2 shards ' out)" = 2
+run "$FWA" checkpoint verify runs/run
+expect 0
+check "verify: $(cat out)" test "$(grep -c 'sound: 5 files' out)" = 2
+run "$FWA" checkpoint diff runs/run $newest
+expect 0
+check "diff: $(cat out)" grep -q '^141 tensors are equal bit for bit, 0 differ$' out
+run "$FWA" checkpoint diff $newest runs/run/checkpoints/step_00000002
+expect 1 "differ"
+check "diff does not name the step" grep -q '^step: 4 and 2$' out
+check "diff does not name a moment" grep -q '^v/blocks.0.mixer.q.weight: 1024 of 1024 values differ' out
+run "$FWA" checkpoint diff $newest runs/run/checkpoints/step_00000002 --tolerance 100
+expect 1
+check "a wide tolerance leaves tensors apart: $(tail -n 1 out)" grep -q ', 0 differ$' out
+run "$FWA" checkpoint pack runs/run --out plain.h5
+expect 0
+check "nothing was packed" test -s plain.h5
+
+# What is wrong with the command line
+run "$FWA" checkpoint
+expect 2 "list, verify, diff or pack"
+run "$FWA" checkpoint look runs/run
+expect 2 "look"
+run "$FWA" checkpoint verify
+expect 2 "expected run folders"
+run "$FWA" checkpoint verify runs/none
+expect 2 "runs/none"
+run "$FWA" checkpoint diff runs/run
+expect 2 "expected two"
+run "$FWA" checkpoint pack runs/run
+expect 2 "--out"
+on 2 checkpoint list runs/run
+expect 2 "without mpirun"
+
+# flip FILE: another bit in the middle of it
+flip() {
+    at=$(($(wc -c <"$1") / 2))
+    byte=$(dd if="$1" bs=1 skip=$at count=1 2>/dev/null | od -An -tu1)
+    printf '%b' "\\0$(printf %o $((byte ^ 16)))" | dd of="$1" bs=1 seek=$at conv=notrunc 2>/dev/null
+}
+rm runs/run/FINISHED
+cp -r runs/run sound
+for file in shard.rank00000.h5 shard.rank00001.h5 model.h5 optim.h5 state.h5 manifest.json; do
+    flip $newest/$file
+    run "$FWA" checkpoint verify runs/run
+    expect 1 "1 of 2 checkpoints are damaged"
+    check "$file is not named: $(cat out)" grep -q "^    .*$newest.*$file" out
+    check "the sound one is not told: $(cat out)" grep -q '^  step_00000002  sound' out
+    # shellcheck disable=SC2086 # several words
+    case $file in
+    shard.rank00001.h5)
+        train 2 run tiny.yaml $settings train.steps=4 --resume auto
+        expect 0 "$file" "is passed over" "at step 2"
+        ;;
+    model.h5)
+        train 1 run tiny.yaml $settings train.steps=4 train.micro_batch=8 --resume auto
+        expect 0 "$file" "is passed over" "at step 2"
+        ;;
+    esac
+    rm -r runs/run
+    cp -r sound runs/run
+done
+rm $newest/state.h5 $newest/optim.h5
+touch $newest/notes
+run "$FWA" checkpoint verify $newest
+expect 1
+check "not all three are named: $(cat out)" test "$(grep -c '^    .*\(state.h5\|optim.h5\|notes\)' out)" = 3
+run "$FWA" checkpoint list runs/run
+expect 0
+check "list calls it sound: $(cat out)" grep -q '^  step_00000004 .*damaged: .*optim.h5' out
+rm $newest/manifest.json
+run "$FWA" checkpoint verify $newest
+expect 1
+check "a folder without manifest: $(cat out)" grep -q 'manifest.json' out
+finish
