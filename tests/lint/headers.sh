@@ -21,10 +21,10 @@ compile() {
 for header in $("$here/sources.sh" . '*.h'); do
     case $header in
     kernels/cpu/*)
-        compile cc c "$header" -std=c11 -DFWA_REAL_BITS=32
-        compile cc c "$header" -std=c11 -DFWA_REAL_BITS=64
+        compile cc c "$header" -std=c11 -fopenmp -DFWA_REAL_BITS=32
+        compile cc c "$header" -std=c11 -fopenmp -DFWA_REAL_BITS=64
         ;;
-    tests/*) compile cc c "$header" -std=c11 ;;
+    tests/*) compile cc c "$header" -std=c11 -fopenmp ;;
     kernels/cuda/* | dist/nccl_*) ;; # needs CUDA, whose compiler reads it in every build that has one
     *)
         compile cc c "$header" -std=c11
