@@ -121,10 +121,34 @@ __device__ pack<float, N> convolve(const conv_input<T> &in, const taps<N, TAPS> 
 }
 
 // The kernels that walk along time take 4 steps at once (features_forward.cu, features_backward.cu): groups of 4 to 32
-// lanes share a head, N channels a lane, W <= 4. LEAN: SiLU, identity map, no resets; then u is kept times -log2 e, so
-// that the sigmoid is 1 / (1 + 2^u).
+// lanes share a head, N channels a lane, W <= 4. Besides the general kind there is one for SiLU and the identity map,
+// without and with resets: there u is kept times -log2 e, so that the sigmoid is 1 / (1 + 2^u).
 constexpr int batch = 4;
-template <bool LEAN> constexpr float walk_scale = LEAN ? -log2_e : 1.0f;
+enum walk_kind { WALK_GENERAL, WALK_LEAN, WALK_LEAN_RESETS };
+template <walk_kind KIND> constexpr float walk_scale = KIND != WALK_GENERAL ? -log2_e : 1.0f;
+
+template <typename T> walk_kind walk_kind_of(const fwa_feature_options *options, bool resets) {
+    if (sizeof(T) != 2 || !options->silu || options->phi != FWA_PHI_IDENTITY) return WALK_GENERAL;
+    return resets ? WALK_LEAN_RESETS : WALK_LEAN;
+}
+
+// Resets of steps first, first - 1, ... one a lane, in a group of 4 two: for reset_bits.
+__device__ inline unsigned reset_flags(const uint8_t *reset, int first, int steps, int lanes) {
+    const int own = first - static_cast<int>(threadIdx.x) % lanes;
+    const auto at = [&](int step) { return step >= 0 && step < steps && reset[step] ? 1u : 0u; };
+    return lanes < 8 ? at(own) | at(own - 4) << 1 : at(own);
+}
+// Bit i: step first - i begins a document, i < 8.
+__device__ inline unsigned reset_bits(unsigned flags, int lanes) {
+    constexpr unsigned warp = 0xffffffffu;
+    const unsigned group = threadIdx.x % 32 & ~static_cast<unsigned>(lanes - 1);
+    const unsigned bits = __ballot_sync(warp, flags & 1u) >> group;
+    return lanes < 8 ? (bits & 15u) | __ballot_sync(warp, flags & 2u) >> group << 4 : bits;
+}
+// How many steps back a step sees, at most 3: from its bit and those of the steps before it.
+__device__ inline int reset_reach(unsigned bits) {
+    return __ffs(static_cast<int>((bits & 7u) | 8u)) - 1;
+}
 
 // rstd = (scale sum s^2 + bias)^(-1/2), s as the walk has it; factor: of n in e n (backward).
 struct walk_norm {

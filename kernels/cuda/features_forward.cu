@@ -96,7 +96,7 @@ __device__ void load_batch(pieces<T, N> (&raw)[batch], const walk_column<const T
 }
 
 // s of one step from the ring of inputs, x[i % 4] = x_i.
-template <typename T, int N, int TAPS, bool LEAN>
+template <typename T, int N, int TAPS, walk_kind KIND>
 __device__ void walk_activation(float (&s)[N], const float (&x)[batch][N], const taps<N, TAPS> &w, int j, int seen,
                                 bool silu) {
 #pragma unroll
@@ -104,8 +104,8 @@ __device__ void walk_activation(float (&s)[N], const float (&x)[batch][N], const
         float u = 0.0f;
 #pragma unroll
         for (int back = TAPS - 1; back >= 0; back--)
-            if (LEAN || back <= seen) u += w.at[back][i] * x[(j - back) & (batch - 1)][i];
-        if (LEAN)
+            if (KIND == WALK_LEAN || back <= seen) u += w.at[back][i] * x[(j - back) & (batch - 1)][i];
+        if (KIND != WALK_GENERAL)
             s[i] = u * quick_reciprocal(1.0f + quick_exp2(u));
         else
             s[i] = silu ? u * sigmoid<T>(u) : u;
@@ -113,10 +113,11 @@ __device__ void walk_activation(float (&s)[N], const float (&x)[batch][N], const
 }
 
 // A lane group: a run of head h of sequence b.
-template <typename T, int N, int TAPS, bool LEAN>
+template <typename T, int N, int TAPS, walk_kind KIND>
 __global__ void __launch_bounds__(walk_threads, walk_blocks<T>)
     features_walk_kernel(T *y, float *rstd, conv_input<T> in, fwa_feature_options options, walk_norm norm,
                          walk_shape shape) {
+    constexpr bool LEAN = KIND != WALK_GENERAL, resets = KIND != WALK_LEAN && TAPS > 1;
     const int lanes = shape.lanes, lane = static_cast<int>(threadIdx.x) % lanes, quarter = lanes / batch;
     const int64_t group = (static_cast<int64_t>(blockIdx.x) * walk_threads + threadIdx.x) / lanes;
     int64_t rest, run, b, h;
@@ -131,22 +132,26 @@ __global__ void __launch_bounds__(walk_threads, walk_blocks<T>)
 #pragma unroll
     for (int back = 0; back < TAPS; back++) {
 #pragma unroll
-        for (int i = 0; i < N; i++) w.at[back][i] *= walk_scale<LEAN>;
+        for (int i = 0; i < N; i++) w.at[back][i] *= walk_scale<KIND>;
         if (back > 0 && active) unpack(x[batch - back], in.template words<N>(b, begin - back, c));
     }
-    pieces<T, N> raw[batch] = {};
     const auto from = walk_along(in.x.at(b, 0) + c, shape.x_bytes);
     const auto to = walk_along(y + b * in.steps * P + c, shape.row_bytes);
+    pieces<T, N> raw[batch] = {};
     if (active) load_batch(raw, from, begin, end);
+    const int steps = static_cast<int>(in.steps);
+    unsigned flags = resets && in.reset ? reset_flags(in.reset + b * in.steps, begin + batch - 1, steps, lanes) : 0;
     float *own_rstd = rstd + (b * in.steps + begin + lane / quarter) * in.H + h;
     const int own_steps = norm.present && exists && lane % quarter == 0 ? end - lane / quarter : 0;
     for (int t = begin; t < begin + shape.run; t += batch) {
         float s[batch][N], square[batch];
+        const unsigned bits = resets ? reset_bits(flags, lanes) : 0;
+        if (resets && in.reset) flags = reset_flags(in.reset + b * in.steps, t + 2 * batch - 1, steps, lanes);
 #pragma unroll
         for (int j = 0; j < batch; j++) {
-            const int seen = LEAN || !in.reset ? TAPS - 1 : in.reach(b, min(t + j, end - 1));
+            const int seen = resets ? reset_reach(bits >> (batch - 1 - j)) : TAPS - 1;
             unpack(x[j], raw[j]);
-            walk_activation<T, N, TAPS, LEAN>(s[j], x, w, j, seen, options.silu);
+            walk_activation<T, N, TAPS, KIND>(s[j], x, w, j, seen, options.silu);
             square[j] = 0.0f;
 #pragma unroll
             for (int i = 0; i < N; i++) square[j] += s[j][i] * s[j][i];
@@ -172,22 +177,23 @@ __global__ void __launch_bounds__(walk_threads, walk_blocks<T>)
     }
 }
 
-template <typename T, bool LEAN> auto *pick_walk(int W) {
+template <typename T, walk_kind KIND> auto *pick_walk(int W) {
     constexpr int N = walk_columns<T>;
-    return W == 1 ? features_walk_kernel<T, N, 1, LEAN> : features_walk_kernel<T, N, most_walk_taps, LEAN>;
+    return W == 1 ? features_walk_kernel<T, N, 1, KIND> : features_walk_kernel<T, N, most_walk_taps, KIND>;
 }
 
-template <typename T> auto *pick_walk(int W, bool lean) {
-    if constexpr (sizeof(T) == 2)
-        return lean ? pick_walk<T, true>(W) : pick_walk<T, false>(W);
-    else
-        return pick_walk<T, false>(W); // the quick sigmoid is for bf16
+template <typename T> auto *pick_walk(int W, walk_kind kind) {
+    if constexpr (sizeof(T) == 2) {
+        if (kind == WALK_LEAN) return pick_walk<T, WALK_LEAN>(W);
+        if (kind == WALK_LEAN_RESETS) return pick_walk<T, WALK_LEAN_RESETS>(W);
+    }
+    return pick_walk<T, WALK_GENERAL>(W);
 }
 
 template <typename T>
 fwa_status walk(fwa_stream *stream, fwa_tensor y, fwa_tensor rstd, const conv_input<T> &in,
                 const fwa_feature_options *options) {
-    const bool lean = sizeof(T) == 2 && options->silu && options->phi == FWA_PHI_IDENTITY && !in.reset;
+    const walk_kind kind = walk_kind_of<T>(options, in.reset);
     const int lanes = fwa_max(batch, lanes_for(fwa_ceil_div(in.K, walk_columns<T>)));
     const int64_t resident = static_cast<int64_t>(stream->multiprocessors) * walk_blocks<T> * walk_threads;
     walk_shape shape = make_walk(in.B * in.H, in.steps, lanes, fwa_max(resident / lanes, 1), 8);
@@ -196,9 +202,9 @@ fwa_status walk(fwa_stream *stream, fwa_tensor y, fwa_tensor rstd, const conv_in
     FWA_CHECK(blocks <= INT_MAX, FWA_UNSUPPORTED, "y: got [%lld, %lld, %lld, %lld], too large for one launch",
               static_cast<long long>(in.B), static_cast<long long>(in.steps), static_cast<long long>(in.H),
               static_cast<long long>(in.K));
-    auto *kernel = pick_walk<T>(in.W, lean);
+    auto *kernel = pick_walk<T>(in.W, kind);
     kernel<<<static_cast<unsigned>(blocks), walk_threads, 0, stream->handle>>>(
-        data_of<T>(y), data_of<float>(rstd), in, *options, walk_norm_of(*options, in.K, lean), shape);
+        data_of<T>(y), data_of<float>(rstd), in, *options, walk_norm_of(*options, in.K, kind != WALK_GENERAL), shape);
     FWA_CUDA_LAUNCHED();
     return FWA_OK;
 }

@@ -31,7 +31,9 @@ struct walk_place {
     bool active; // the others only take part in sums
 };
 
-template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
+template <typename T, int N, int TAPS, walk_kind KIND> struct backward_walk {
+    static constexpr bool LEAN = KIND != WALK_GENERAL, RESETS = KIND != WALK_LEAN && TAPS > 1;
+
     const conv_input<T> &in;
     const walk_gradients<T> &out;
     const fwa_feature_options &options;
@@ -46,7 +48,8 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
     // of t - part.
     pieces<T, N> (*staged)[2 * batch][back_threads];
     pieces<float, 1> (*staged_rstd)[back_threads];
-    int stage; // of the next batch
+    int stage;           // of the next batch
+    unsigned next_flags; // its resets
 
     // Sends for the batch that begins with step t, unless it is none of the run's: they end with step `low`.
     __device__ void fetch(int t, int low, int to) {
@@ -74,6 +77,12 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
         end_copies();
     }
 
+    __device__ void fetch_resets(int t) {
+        if (!RESETS) return;
+        const int steps = static_cast<int>(in.steps);
+        next_flags = in.reset ? reset_flags(in.reset + at.b * in.steps, t, steps, lanes) : 0;
+    }
+
     // dx of steps t .. t - 3; before the run it is complete only where the run is the first one.
     __device__ void write(int t, const pieces<T, N> (&done)[batch]) const {
         if (!at.active) return;
@@ -98,6 +107,7 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
         float e[batch][N], own_scale, scale[batch], dot[batch], A[batch][N], B[batch][N];
         int seen[batch];
         pieces<T, N> done[batch];
+        const unsigned bits = RESETS ? reset_bits(next_flags, lanes) : 0;
         const bool own = t - part >= at.begin && t - part < in.steps;
         own_scale = !own ? 0.0f : 1.0f;
         if (own && norm.present) own_scale = __uint_as_float(staged_rstd[stage][threadIdx.x].at[0]);
@@ -107,10 +117,11 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
             unpack(e[j], staged[stage][batch + j][threadIdx.x]);
             scale[j] = lanes_get(own_scale, j * quarter, lanes);
             seen[j] = TAPS - 1;
-            if (!LEAN && in.reset) seen[j] = in.reach(at.b, min(max(t - j, 0), static_cast<int>(in.steps) - 1));
+            if (RESETS) seen[j] = reset_reach(bits >> j);
         }
         fetch(t - (stages - 1) * batch, low, stage > 0 ? stage - 1 : stages - 1);
         stage = stage + 1 < stages ? stage + 1 : 0;
+        fetch_resets(t - batch);
 #pragma unroll
         for (int j = 0; j < batch; j++) {
             dot[j] = 0.0f;
@@ -119,7 +130,7 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
                 float u = 0.0f;
 #pragma unroll
                 for (int back = TAPS - 1; back >= 0; back--)
-                    if (LEAN || back <= seen[j]) u += w[back][i] * x[(BASE + j + back) & (ring - 1)][i];
+                    if (!RESETS || back <= seen[j]) u += w[back][i] * x[(BASE + j + back) & (ring - 1)][i];
                 float s, slope;
                 if (LEAN) {
                     const float gate = quick_reciprocal(1.0f + quick_exp2(u));
@@ -149,7 +160,7 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
                 const float du = scale[j] * A[j][i] - pull_j * B[j][i];
 #pragma unroll
                 for (int back = 0; back < TAPS; back++) {
-                    const float add = LEAN || back <= seen[j] ? du : 0.0f;
+                    const float add = !RESETS || back <= seen[j] ? du : 0.0f;
                     float *sum = &dx[(j + back) & (batch - 1)][i];
                     *sum = back == TAPS - 1 ? w[back][i] * add : *sum + w[back][i] * add;
                     if (OWN) dw[back][i] += x[(BASE + j + back) & (ring - 1)][i] * add;
@@ -174,6 +185,7 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
 #pragma unroll
         for (int n = 0, to = stage; n < stages - 1; n++, to = to + 1 < stages ? to + 1 : 0)
             fetch(t - n * batch, low, to);
+        fetch_resets(t);
         if (TAPS > 1) {
 #pragma unroll
             for (int j = 0; j < TAPS - 1; j++) {
@@ -194,7 +206,7 @@ template <typename T, int N, int TAPS, bool LEAN> struct backward_walk {
 
 // partial[slots][P*W]: lane groups take the heads of `slots` runs at once; in round r of `rounds` slot i has run i + r
 // slots.
-template <typename T, int N, int TAPS, bool LEAN>
+template <typename T, int N, int TAPS, walk_kind KIND>
 __global__ void __launch_bounds__(back_threads, back_blocks)
     features_walk_backward_kernel(walk_gradients<T> out, conv_input<T> in, fwa_feature_options options, walk_norm norm,
                                   walk_shape shape, int64_t slots, int rounds) {
@@ -207,13 +219,13 @@ __global__ void __launch_bounds__(back_threads, back_blocks)
     const bool inside = slot < slots && lane * N < in.K;
     const int64_t c = inside ? h * in.K + lane * N : 0;
     const int64_t P = in.H * in.K;
-    backward_walk<T, N, TAPS, LEAN> walk = {in, out, options, norm};
+    backward_walk<T, N, TAPS, KIND> walk = {in, out, options, norm};
     walk.lanes = shape.lanes, walk.quarter = shape.lanes / batch, walk.part = lane / walk.quarter;
     const auto w = load_taps<N, TAPS>(in, c);
 #pragma unroll
     for (int back = 0; back < TAPS; back++)
 #pragma unroll
-        for (int i = 0; i < N; i++) walk.w[back][i] = w.at[back][i] * walk_scale<LEAN>, walk.dw[back][i] = 0.0f;
+        for (int i = 0; i < N; i++) walk.w[back][i] = w.at[back][i] * walk_scale<KIND>, walk.dw[back][i] = 0.0f;
     walk.staged = staged, walk.staged_rstd = staged_rstd, walk.stage = 0;
     const int batches = shape.run / batch + (out.dhalo.data ? 1 : 0);
     for (int round = 0; round < rounds; round++) {
@@ -239,16 +251,17 @@ __global__ void __launch_bounds__(back_threads, back_blocks)
             if (back < in.W) to[j * in.W + in.W - 1 - back] = walk.dw[back][j];
 }
 
-template <typename T, bool LEAN> auto *pick_backward_walk(int W) {
-    return W == 1 ? features_walk_backward_kernel<T, back_columns, 1, LEAN>
-                  : features_walk_backward_kernel<T, back_columns, 4, LEAN>;
+template <typename T, walk_kind KIND> auto *pick_backward_walk(int W) {
+    return W == 1 ? features_walk_backward_kernel<T, back_columns, 1, KIND>
+                  : features_walk_backward_kernel<T, back_columns, 4, KIND>;
 }
 
-template <typename T> auto *pick_backward_walk(int W, bool lean) {
-    if constexpr (sizeof(T) == 2)
-        return lean ? pick_backward_walk<T, true>(W) : pick_backward_walk<T, false>(W);
-    else
-        return pick_backward_walk<T, false>(W); // the quick sigmoid is for bf16
+template <typename T> auto *pick_backward_walk(int W, walk_kind kind) {
+    if constexpr (sizeof(T) == 2) {
+        if (kind == WALK_LEAN) return pick_backward_walk<T, WALK_LEAN>(W);
+        if (kind == WALK_LEAN_RESETS) return pick_backward_walk<T, WALK_LEAN_RESETS>(W);
+    }
+    return pick_backward_walk<T, WALK_GENERAL>(W);
 }
 
 // Whether the quick kernel takes these: one set of dw sums must fit the workspace.
@@ -260,7 +273,7 @@ template <typename T> bool walks_back(const conv_input<T> &in, int64_t stride, b
 template <typename T>
 fwa_status walk_back(fwa_stream *stream, walk_gradients<T> out, float *dw, const conv_input<T> &in,
                      const fwa_feature_options *options) {
-    const bool lean = sizeof(T) == 2 && options->silu && options->phi == FWA_PHI_IDENTITY && !in.reset;
+    const walk_kind kind = walk_kind_of<T>(options, in.reset);
     const int lanes = fwa_max(batch, lanes_for(in.K / back_columns));
     const int64_t resident = static_cast<int64_t>(stream->multiprocessors) * back_blocks * back_threads;
     int64_t slots = fwa_max(resident / lanes / in.H, 1);
@@ -274,9 +287,9 @@ fwa_status walk_back(fwa_stream *stream, walk_gradients<T> out, float *dw, const
     FWA_CHECK(blocks <= INT_MAX && rounds <= INT_MAX, FWA_UNSUPPORTED, "dx: got %lld channels, too many for one launch",
               static_cast<long long>(in.H * in.K));
     out.partial = static_cast<float *>(stream->workspace);
-    auto *kernel = pick_backward_walk<T>(in.W, lean);
+    auto *kernel = pick_backward_walk<T>(in.W, kind);
     kernel<<<static_cast<unsigned>(blocks), back_threads, 0, stream->handle>>>(
-        out, in, *options, walk_norm_of(*options, in.K, lean), shape, slots, static_cast<int>(rounds));
+        out, in, *options, walk_norm_of(*options, in.K, kind != WALK_GENERAL), shape, slots, static_cast<int>(rounds));
     FWA_CUDA_LAUNCHED();
     if (in.w) FWA_TRY(reduce_rows(stream, dw, out.partial, slots, in.H * in.K * in.W));
     return FWA_OK;

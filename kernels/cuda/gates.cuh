@@ -71,9 +71,7 @@ fwa_status gate_sums(fwa_stream *stream, float *dfirst, float *dsecond, F term, 
     auto *partial = static_cast<float *>(stream->workspace);
     gate_sums_kernel<<<static_cast<unsigned>(blocks), threads, 0, stream->handle>>>(partial, term, R, H);
     FWA_CUDA_LAUNCHED();
-    FWA_TRY(reduce_rows(stream, dfirst, partial, blocks, H));
-    if (dsecond) FWA_TRY(reduce_rows(stream, dsecond, partial + blocks * H, blocks, H));
-    return FWA_OK;
+    return reduce_rows(stream, {dfirst, partial, H}, {dsecond, partial + blocks * H, dsecond ? H : 0}, blocks);
 }
 
 } // namespace fwa

@@ -74,33 +74,43 @@ inline int64_t partial_rows(int64_t most, int64_t columns, size_t used = 0) {
 // The device code of several files: static, so that each has its own copy.
 constexpr int reduce_columns = 32, reduce_lanes = 32;
 
-// out[d] += sum_g partial[g,d]. A block holds 32 columns; lane j adds rows j, j + 32, ...; then lanes in order.
+// out[d] += sum_g partial[g,d], d < D.
+struct column_sums {
+    float *out;
+    const float *partial;
+    int64_t D;
+};
+
+// A block holds 32 columns of one of both; lane j adds rows j, j + 32, ...; then lanes in order.
 static __global__ void __launch_bounds__(reduce_columns *reduce_lanes)
-    reduce_rows_kernel(float *out, const float *partial, int64_t rows, int64_t D) {
+    reduce_rows_kernel(column_sums first, column_sums second, int64_t rows) {
     __shared__ float lanes[reduce_lanes][reduce_columns];
-    for (int64_t first = static_cast<int64_t>(blockIdx.x) * reduce_columns; first < D;
-         first += static_cast<int64_t>(gridDim.x) * reduce_columns) {
-        const int64_t d = first + threadIdx.x;
-        float sum = 0.0f;
-        if (d < D) {
+    const int64_t blocks = (first.D + reduce_columns - 1) / reduce_columns;
+    const bool in_first = blockIdx.x < blocks;
+    const column_sums own = in_first ? first : second;
+    const int64_t d = (blockIdx.x - (in_first ? 0 : blocks)) * reduce_columns + threadIdx.x;
+    float sum = 0.0f;
+    if (d < own.D) {
 #pragma unroll 8
-            for (int64_t g = threadIdx.y; g < rows; g += reduce_lanes) sum += partial[g * D + d];
-        }
-        __syncthreads();
-        lanes[threadIdx.y][threadIdx.x] = sum;
-        __syncthreads();
-        if (threadIdx.y > 0 || d >= D) continue;
-        float total = 0.0f;
-        for (int j = 0; j < reduce_lanes; j++) total += lanes[j][threadIdx.x];
-        out[d] += total;
+        for (int64_t g = threadIdx.y; g < rows; g += reduce_lanes) sum += own.partial[g * own.D + d];
     }
+    lanes[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || d >= own.D) return;
+    float total = 0.0f;
+    for (int j = 0; j < reduce_lanes; j++) total += lanes[j][threadIdx.x];
+    own.out[d] += total;
 }
 
-static inline fwa_status reduce_rows(fwa_stream *stream, float *out, const float *partial, int64_t rows, int64_t D) {
-    const auto blocks = static_cast<unsigned>(fwa_min(fwa_ceil_div(D, reduce_columns), INT_MAX));
-    reduce_rows_kernel<<<blocks, dim3(reduce_columns, reduce_lanes), 0, stream->handle>>>(out, partial, rows, D);
+static inline fwa_status reduce_rows(fwa_stream *stream, column_sums first, column_sums second, int64_t rows) {
+    const int64_t blocks = fwa_ceil_div(first.D, reduce_columns) + fwa_ceil_div(second.D, reduce_columns);
+    reduce_rows_kernel<<<static_cast<unsigned>(blocks), dim3(reduce_columns, reduce_lanes), 0, stream->handle>>>(
+        first, second, rows);
     FWA_CUDA_LAUNCHED();
     return FWA_OK;
+}
+static inline fwa_status reduce_rows(fwa_stream *stream, float *out, const float *partial, int64_t rows, int64_t D) {
+    return reduce_rows(stream, {out, partial, D}, {nullptr, nullptr, 0}, rows);
 }
 
 } // namespace fwa

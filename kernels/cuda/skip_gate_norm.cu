@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(team_threads, PACKS == 4 ? 3 : 4)
 
 // partial: block b's sums over its rows, of dy n in [gridDim,D], behind them of ds x over heads in [gridDim,H].
 template <typename T, int N, int PACKS>
-__global__ void __launch_bounds__(team_threads, PACKS > 2 ? 2 : 3)
+__global__ void __launch_bounds__(team_threads, PACKS > 3 ? 2 : 3)
     skip_gate_norm_team_backward_kernel(gradients<T> out, float *partial, inputs<T> in, int threads) {
     __shared__ float space[team_space];
     const team t(threads);
@@ -351,22 +351,20 @@ fwa_status skip_gate_norm_backward(fwa_stream *stream, fwa_tensor d_o, fwa_tenso
                               data_of<const float>(rstd)};
     if (packed && in.D / N <= most_team_row) {
         const team_plan plan = plan_team(in.D / N);
-        const unsigned teams = grid(stream, in.R, team_threads / plan.size, plan.each > 2 ? 2 : 3);
+        const unsigned teams = grid(stream, in.R, team_threads / plan.size, plan.each > 3 ? 2 : 3);
         auto *kernel = FWA_TEAM_KERNEL(skip_gate_norm_team_backward_kernel, plan.each, T, N);
         kernel<<<teams, team_threads, 0, stream->handle>>>(out, partial, in, plan.size);
         FWA_CUDA_LAUNCHED();
-        FWA_TRY(reduce_rows(stream, data_of<float>(dw), partial, teams, in.D));
-        FWA_TRY(reduce_rows(stream, data_of<float>(dskip), partial + teams * in.D, teams, H));
-        return FWA_OK;
+        return reduce_rows(stream, {data_of<float>(dw), partial, in.D},
+                           {data_of<float>(dskip), partial + teams * in.D, H}, teams);
     }
     auto *kernel = packed ? skip_gate_norm_backward_kernel<T, N> : skip_gate_norm_backward_kernel<T, 1>;
     const size_t shared = in.D <= shared_columns ? static_cast<size_t>(2 * in.D) * sizeof(float) : 0;
     kernel<<<static_cast<unsigned>(blocks), threads_for(fwa_ceil_div(in.D, packed ? N : 1)), shared, stream->handle>>>(
         out, partial, in);
     FWA_CUDA_LAUNCHED();
-    FWA_TRY(reduce_rows(stream, data_of<float>(dw), partial, blocks, in.D));
-    FWA_TRY(reduce_rows(stream, data_of<float>(dskip), partial + 2 * blocks * in.D, blocks, H));
-    return FWA_OK;
+    return reduce_rows(stream, {data_of<float>(dw), partial, in.D},
+                       {data_of<float>(dskip), partial + 2 * blocks * in.D, H}, blocks);
 }
 
 } // namespace
