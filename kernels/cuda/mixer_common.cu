@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 #include "core/log.h"
 #include "core/shape.h"
@@ -142,17 +144,29 @@ fwa_status is_hopper(const fwa_backend *backend, bool *hopper) {
     return FWA_OK;
 }
 
+// FWA_MIXER=general in the environment leaves no other kernel, for comparisons.
+fwa_status only_general(bool *only) {
+    const char *asked = getenv("FWA_MIXER");
+    *only = asked && asked[0];
+    FWA_CHECK(!*only || strcmp(asked, "general") == 0, FWA_USAGE, "FWA_MIXER: got '%s', expected 'general' or nothing",
+              asked);
+    return FWA_OK;
+}
+
 // The fast path that takes a call, or null and *why not; *why null: the core has none, or the call asks for none.
 fwa_status choose(const mixer_kit &kit, const fwa_backend *backend, const fwa_mixer_call *call, const fast_path **path,
                   const char **why) {
-    bool hopper;
+    bool hopper, general;
     *path = nullptr;
     *why = nullptr;
     if (call->form != FWA_FORM_CHUNK || backend->compute != FWA_BF16) return FWA_OK;
     FWA_TRY(is_hopper(backend, &hopper));
+    FWA_TRY(only_general(&general));
     for (const fast_path *candidate : fast_paths) {
         if (candidate->instead_of != kit.kernels) continue;
-        *why = hopper ? candidate->refusal(kit, call) : "the GPU is not of compute capability 9.0";
+        *why = general  ? "FWA_MIXER asks for it"
+               : hopper ? candidate->refusal(kit, call)
+                        : "the GPU is not of compute capability 9.0";
         if (!*why) *path = candidate;
     }
     return FWA_OK;

@@ -1,0 +1,63 @@
+#!/bin/sh
+# Every rule learns with its quick kernels what it learns with the general ones: 500 steps of 16 x 256 tokens of real
+# text in bf16 on a GPU, its small configuration in two layers of width 128. No loss or norm is ever not finite, no step
+# is skipped, and the mean losses of every 50 steps lie within 0.03 nats of the other run's, of the last 50 within 0.02.
+# FWA_DATA_DIR names a folder with token shards train_*.bin; skips without it, or without a GPU. FWA_TEST_JOBS: rules at
+# once. A rule that has no quick kernels here runs once.
+. "$(dirname "$0")/lib.sh"
+configs=${FWA_SOURCE_DIR:?names the sources}/configs/lm
+if [ -z "${FWA_DATA_DIR:-}" ]; then
+    echo "FWA_DATA_DIR names no folder with token shards"
+    exit 77
+fi
+needs_gpus 1
+limit=240
+
+# learn RUN RULE: one run, with what the environment asks for.
+learn() {
+    train 1 "$1" "$configs/$2.yaml" run.backend=cuda data.train="$FWA_DATA_DIR/train_*.bin" data.val='""' eval.every=0 \
+        checkpoint.every=0 model.layers=2 model.d_model=128 model.heads=2 model.head_dim=64 model.ffn=344 train.steps=500 \
+        train.seq_len=256 train.micro_batch=16 train.global_batch=16 optimizer.lr=5e-4 schedule.warmup=20 log.every=1
+    expect 0 || finish
+    columns "runs/$1/metrics.jsonl" loss grad_norm skipped >numbers.txt
+    # shellcheck disable=SC2016 # awk's variables
+    check "$2, $1: 500 rows of finite numbers and no skipped step" \
+        awk '$1 !~ /^[0-9.e+-]+$/ || $2 !~ /^[0-9.e+-]+$/ || $3 != 0 { print NR ": " $0; bad = 1 } END { exit bad || NR != 500 }' \
+        numbers.txt
+    rm -rf "runs/$1/checkpoints"
+    awk '{ sum += $1 } NR % 50 == 0 { printf "%.4f\n", sum / 50; sum = 0 }' numbers.txt >"$1.txt"
+}
+
+# compare RULE: both kinds of kernels, in a folder of its own.
+compare() {
+    mkdir "$1" && cd "$1" || exit 1
+    learn quick "$1"
+    if grep -q "general recurrent kernel" runs/quick/log.txt; then
+        echo "$1: general kernel, last 50 steps $(tail -n 1 quick.txt)"
+        finish
+    fi
+    FWA_MIXER=general FWA_ATTENTION=general
+    export FWA_MIXER FWA_ATTENTION
+    learn general "$1"
+    check "$1: FWA_MIXER did not leave the general kernel" grep -q "general" runs/general/log.txt
+    same_text quick general step token_hash
+    # shellcheck disable=SC2016 # awk's variables
+    paste quick.txt general.txt | awk -v rule="$1" '
+        { last = $1 - $2 < 0 ? $2 - $1 : $1 - $2; if (last > most) most = last }
+        END { printf "%s: last 50 steps %s, general %s; means of 50 steps at most %.4f apart\n", rule, $1, $2, most
+              exit !(NR == 10 && last <= 0.02 && most <= 0.03 && $2 < 8 && $2 > 0) }' || note_failure "$1: the curves differ"
+    finish
+}
+
+running=
+rules=$(awk -F'[(,]' '/^FWA_MIXER/ { print $2 == "softmax" ? "transformer" : $2 }' "$FWA_SOURCE_DIR/kernels/mixers.def")
+for rule in $rules; do
+    (compare "$rule") >"$rule.txt" 2>&1 &
+    running="$running $rule=$!"
+    [ "$(echo "$running" | wc -w)" -lt "${FWA_TEST_JOBS:-4}" ] && continue
+    for one in $running; do wait "${one#*=}" || note_failure "${one%=*}"; done
+    running=
+done
+for one in $running; do wait "${one#*=}" || note_failure "${one%=*}"; done
+cat ./*.txt
+finish
