@@ -37,7 +37,7 @@ typedef struct session {
     int64_t start;        // steps done before this start
     size_t used;          // bytes of the device, as they were when `looked`
     double looked;
-    bool branched;        // from a checkpoint that was named: this folder may hold none of that step
+    bool branched; // from a checkpoint that was named: this folder may hold none of that step
 } session;
 
 // Nothing is allocated after the first step, and asking a device takes time: often enough is once a while.

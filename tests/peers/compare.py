@@ -4,13 +4,17 @@ ratios in Markdown. Everything measured stands in --out as JSON lines, the table
 
     python3 tests/peers/compare.py --fwa build/fwa --out peers
     python3 tests/peers/compare.py --fwa build/fwa --out peers --only ops --fla FOLDER --force
+    python3 tests/peers/compare.py --fwa build/fwa --out peers --only rules --sizes small:64,medium:32
     python3 tests/peers/compare.py --fwa build/fwa --out peers --only ddp --ranks 2
     python3 tests/peers/compare.py --fwa build/fwa --out peers --device cpu --threads 2
 
 ops: mixing rules beside flash-linear-attention and PyTorch's attention (gpu_ops.py says what --fla and --force are).
 step: configs/lm/transformer.yaml beside a compiled PyTorch model (torch_step.py), the best of the --torch variants; on a
 CPU configs/lm/tiny.yaml with softmax attention. ddp: the same on --ranks GPUs, fwa under mpirun, PyTorch under torchrun.
-A command that fails or takes longer than --timeout leaves its line out, and says so at the end.
+rules: a step of every rule's configuration of each of the --sizes, NAME:SEQUENCES of 1024 tokens, with the Transformer in
+PyTorch beside them; MFU by fwa's count of FLOPs for both, memory: in use on the device, and what of it holds tensors.
+A command that fails or takes longer than --timeout leaves its line out, and says so at the end; so do those for which
+--total leaves no time.
 """
 import argparse
 import json
@@ -18,20 +22,21 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # Our rule, and the public operator that computes the same or, for falcon1 and falcon1a, the nearest.
 PAIRS = [("softmax", "sdpa"), ("deltanet", "delta_rule"), ("falcon1", "delta_rule"),
          ("gated_deltanet", "gated_delta_rule"), ("linear_attention", "simple_gla"), ("retnet", "simple_gla"),
-         ("falcon1a", "simple_gla")]
+         ("falcon1a", "simple_gla"), ("falcon3a", "simple_gla")]
 VARIANTS = ["--weights bf16 --attention flash", "--weights bf16 --attention cudnn",
             "--weights autocast --attention flash"]
 
 
 class Runner:
     def __init__(self, args):
-        self.args, self.failures = args, []
+        self.args, self.failures, self.ends = args, [], time.monotonic() + args.total
         self.out = pathlib.Path(args.out)
         self.out.mkdir(parents=True, exist_ok=True)
 
@@ -39,14 +44,20 @@ class Runner:
         """The JSON lines that `command` prints; they go to NAME.jsonl, what it says else to NAME.log."""
         command = [str(word) for word in command]
         print("running:", " ".join(command), file=sys.stderr)
+        began = time.monotonic()
+        limit = min(self.args.timeout, self.ends - began)
+        if limit < 1:
+            self.failures.append(f"`{' '.join(command)}`: no time left")
+            return []
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=self.args.timeout, cwd=ROOT)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit, cwd=ROOT)
             output, errors, code = done.stdout, done.stderr, done.returncode
         except subprocess.TimeoutExpired as late:
             output, errors = ((x or b"").decode() for x in (late.stdout, late.stderr))
             code = "time-out"
         except OSError as failure:
             output, errors, code = "", str(failure), "not started"
+        print(f"  {time.monotonic() - began:.1f} s", file=sys.stderr)
         lines = [line for line in output.splitlines() if line.startswith("{")]
         with open(self.out / f"{name}.log", "a", encoding="utf-8") as log:
             log.write("$ " + " ".join(command) + "\n" + errors)
@@ -75,7 +86,7 @@ def ops_table(runner):
         rules = [rule for rule, _ in PAIRS]
         ours = runner.rows("fwa_ops", [args.fwa, "bench", "op", *rules, *sizes, "--json", "--backend", "cuda"])
         ms = {(row["name"], row["pass"]): row["ms_median"] for row in ours}
-        peers = ["sdpa"] + sorted({peer for _, peer in PAIRS if peer != "sdpa"})
+        peers = args.peers.split(",") if args.peers else ["sdpa"] + sorted({p for _, p in PAIRS if p != "sdpa"})
         theirs = {}
         for peer in peers:
             extra = (["--fla", args.fla] if args.fla else []) + (["--force"] if args.force else [])
@@ -136,13 +147,57 @@ def step_table(runner, ranks):
     return [*lines, ""]
 
 
+def peer_row(row, flops):
+    """A torch_step.py row with the columns of fwa's; flops: of a token."""
+    mfu = flops * row["tokens_per_s"] / 989e12 if any(name in row["device"] for name in ("H100", "H200")) else None
+    return {**row, "config": f"{row['peer']}, {row['mode']}, {row['weights']}, attention {row['attention']}",
+            "ms_median": row["ms"], "mfu": mfu, "mem_bytes": row["device_bytes"], "planned_bytes": row["gpu_bytes"]}
+
+
+def rules_table(runner):
+    args = runner.args
+    lines = []
+    for size in args.sizes.split(","):
+        name, batch = size.split(":")
+        folder = ROOT / "configs" / "lm" / ("" if name == "small" else name)
+        all_rules = sorted(path.stem for path in (ROOT / "configs/lm/medium").glob("*.yaml"))
+        names = args.rules.split(",") if args.rules else all_rules
+        names.sort(key=lambda rule: rule != "transformer")
+        rows = [{**row, "config": rule} for rule in names for row in runner.rows(f"fwa_{name}", [
+            args.fwa, "bench", "step", (folder / f"{rule}.yaml").relative_to(ROOT), "run.backend=cuda",
+            f"train.micro_batch={batch}", f"train.global_batch={batch}", "--steps", args.steps])]
+        beside = None
+        if rows and rows[0]["config"] == "transformer":
+            flops = 1e9 * rows[0]["gflops"] / rows[0]["tokens_per_s"]
+            command = [sys.executable, HERE / "torch_step.py", "--device", "cuda", "--preset", name, "--batch", batch]
+            for variant in args.torch or ["--compile --weights bf16 --attention cudnn"]:
+                theirs = runner.rows(f"torch_{name}", [*command, *variant.split()])
+                rows += [peer_row(row, flops) for row in theirs]
+                beside = max([beside or 0, *(row["tokens_per_s"] for row in theirs)]) or None
+        lines += [f"{name}, {batch} x 1024 tokens a step, bf16; memory: in use on the device, of it tensors, GB", "",
+                  "| configuration | parameters | ms a step | tokens/s | MFU | memory | tensors | beside PyTorch's |",
+                  "|---|---|---|---|---|---|---|---|"]
+        for row in rows:
+            lines.append(f"| {row['config']} | {row['parameters']:,} | {row['ms_median']:.1f} | "
+                         f"{row['tokens_per_s'] / 1e3:.0f} k | {text(row['mfu'] and 100 * row['mfu'], 1)} % | "
+                         f"{row['mem_bytes'] / 1e9:.1f} | {row['planned_bytes'] / 1e9:.1f} | "
+                         f"{text(ratio(row['tokens_per_s'], beside), 2)} |")
+        lines.append("")
+    return lines
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fwa", required=True, help="the program")
     parser.add_argument("--out", required=True, help="folder for what was measured")
-    parser.add_argument("--only", default="", help="ops, step, ddp: several with commas; default: ops,step, on a CPU step")
+    parser.add_argument("--only", default="", help="ops, step, rules, ddp: several with commas; default: ops,step, on a "
+                        "CPU step")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--shapes", default="32x1024x6x128", help="of the operators: BxTxHxK, several with commas")
+    parser.add_argument("--peers", default="", help="of ops: peers with commas instead of all")
+    parser.add_argument("--sizes", default="small:64,medium:32", help="of rules")
+    parser.add_argument("--rules", default="", help="of rules: configurations with commas instead of all")
+    parser.add_argument("--steps", type=int, default=10, help="timed steps, of rules")
     parser.add_argument("--batch", type=int, default=64, help="sequences of a rank and step")
     parser.add_argument("--ranks", type=int, default=2, help="of ddp")
     parser.add_argument("--threads", type=int, default=2, help="on a CPU")
@@ -150,6 +205,7 @@ def parse_arguments():
     parser.add_argument("--fla", help="folder with fla-core, where it is not installed")
     parser.add_argument("--force", action="store_true", help="run what fla refuses on this Triton")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for one command")
+    parser.add_argument("--total", type=float, default=86400, help="seconds for all of them")
     args = parser.parse_args()
     args.fwa = str(pathlib.Path(args.fwa).resolve())
     return args
@@ -160,7 +216,7 @@ def main():
     runner = Runner(args)
     parts = (args.only or ("step" if args.device == "cpu" else "ops,step")).split(",")
     tables = {"ops": lambda: ops_table(runner), "step": lambda: step_table(runner, 1),
-              "ddp": lambda: step_table(runner, args.ranks)}
+              "rules": lambda: rules_table(runner), "ddp": lambda: step_table(runner, args.ranks)}
     lines = [line for part in parts for line in tables[part]()]
     lines += ["Not measured:", "", *(f"* {failure}" for failure in runner.failures)] if runner.failures else []
     report = "\n".join(lines) + "\n"

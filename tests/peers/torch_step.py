@@ -12,7 +12,8 @@ can only slow a step down, and `cpu_ms` the least processor time of a step, over
 
 On a GPU products and attention run in bf16, masters, moments and the norm's sums in fp32, AdamW is the fused one, and
 logits keep their padding, as rows of 50257 elements would not be aligned; `ms` is the median between events on the stream.
---preset small is configs/lm/transformer.yaml. --weights bf16: the model in bf16, with fp32 masters beside it; autocast:
+--preset small is configs/lm/transformer.yaml, medium that of configs/lm/medium with the ffn size 2730 as fwa stores it, 2736,
+for rows of 2730 elements would not be aligned either. --weights bf16: the model in bf16, with fp32 masters beside it; autocast:
 fp32 weights, converted by every product. torchrun: data parallel, with --batch sequences a rank.
 
     python3 tests/peers/torch_step.py --device cuda --preset small --batch 64 --compile
@@ -30,7 +31,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-PRESETS = {"small": {"layers": 12, "d_model": 768, "heads": 6, "head_dim": 128, "ffn": 2048, "seq_len": 1024}}
+PRESETS = {
+    "small": {"layers": 12, "d_model": 768, "heads": 6, "head_dim": 128, "ffn": 2048, "seq_len": 1024},
+    "medium": {"layers": 24, "d_model": 1024, "heads": 8, "head_dim": 128, "ffn": 2736, "seq_len": 1024},
+}
 
 
 class RMSNorm(nn.Module):
@@ -224,7 +228,9 @@ def time_cuda(args, step):
         marks[i + 1].record()
     torch.cuda.synchronize()
     times = [1e-3 * a.elapsed_time(b) for a, b in zip(marks, marks[1:])]
-    memory = {"gpu_bytes": torch.cuda.max_memory_allocated(), "device": torch.cuda.get_device_name()}
+    free, whole = torch.cuda.mem_get_info()
+    memory = {"gpu_bytes": torch.cuda.max_memory_allocated(), "device_bytes": whole - free,
+              "device": torch.cuda.get_device_name()}
     return [x.item() for x in losses], times, {"ms": round(1e3 * statistics.median(times), 2), **memory}
 
 
