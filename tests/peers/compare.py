@@ -77,22 +77,27 @@ def ratio(ours, theirs):
     return None if not ours or not theirs else ours / theirs
 
 
+def peer_ops(runner):
+    """(shape, operator) -> row. All shapes by one command: starting Python and checking take longer than measuring."""
+    args = runner.args
+    peers = args.peers.split(",") if args.peers else ["sdpa"] + sorted({p for _, p in PAIRS if p != "sdpa"})
+    extra = (["--fla", args.fla] if args.fla else []) + (["--force"] if args.force else [])
+    return {("x".join(str(row[letter]) for letter in "BTHK"), row["op"]): row for peer in peers
+            for row in runner.rows("peer_ops", [sys.executable, HERE / "gpu_ops.py", "--ops", peer, "--shapes",
+                                                args.shapes, *extra]) if "B" in row}
+
+
 def ops_table(runner):
     args = runner.args
     lines = []
+    peers = peer_ops(runner)
     for shape in args.shapes.split(","):
         B, T, H, K = shape.split("x")
         sizes = ["--B", B, "--T", T, "--H", H, "--K", K, "--V", K]
         rules = [rule for rule, _ in PAIRS]
         ours = runner.rows("fwa_ops", [args.fwa, "bench", "op", *rules, *sizes, "--json", "--backend", "cuda"])
         ms = {(row["name"], row["pass"]): row["ms_median"] for row in ours}
-        peers = args.peers.split(",") if args.peers else ["sdpa"] + sorted({p for _, p in PAIRS if p != "sdpa"})
-        theirs = {}
-        for peer in peers:
-            extra = (["--fla", args.fla] if args.fla else []) + (["--force"] if args.force else [])
-            for row in runner.rows("peer_ops", [sys.executable, HERE / "gpu_ops.py", "--ops", peer, "--shapes", shape,
-                                                *extra]):
-                theirs[row["op"]] = row
+        theirs = {op: row for (at, op), row in peers.items() if at == shape}
         lines += [f"B {B}, T {T}, {H} heads of {K}, bf16, ms; ratio: ours / theirs, below 1 is faster", "",
                   "| rule | forward | forward + backward | peer | forward | forward + backward | ratio | ratio |",
                   "|---|---|---|---|---|---|---|---|"]
