@@ -221,8 +221,19 @@ __device__ inline void scale_fragments(uint32_t (&f)[4][4], const float *by) {
     }
 }
 
-// The warp's 16 columns of V of a tile [64,64], transposed, as bf16 through its columns of `stage` to rows of `to`,
-// whose first column is v.
+// The warp's 16 columns of `stage` [64,64] to rows of a tensor, whose first column is v.
+__device__ inline void copy_columns(const __nv_bfloat16 *stage, const chunk_task &a, const chunk_view &view, int64_t b,
+                                    int64_t h, int c, int v, int warp) {
+    const int lane = threadIdx.x % 32;
+    __syncwarp();
+    const int first = lane / 2, column = warp * 16 + lane % 2 * 8, end = a.T - tile_step(a, c, 0);
+    __nv_bfloat16 *to = view.row(b, tile_step(a, c, first), h) + v + column;
+#pragma unroll
+    for (int row = first; row < 64; row += 16, to += 16 * view.time)
+        if (row >= a.halo && row < end)
+            *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(stage + swizzled<64>(row, column));
+}
+// The warp's 16 columns of V of a tile [64,64], transposed, as bf16 through its columns of `stage`.
 __device__ inline void write_columns(__nv_bfloat16 *stage, const float (&d)[32], const chunk_task &a,
                                      const chunk_view &view, int64_t b, int64_t h, int c, int v, int warp) {
     const int lane = threadIdx.x % 32;
@@ -231,13 +242,7 @@ __device__ inline void write_columns(__nv_bfloat16 *stage, const float (&d)[32],
         store_matrix_transposed(stage + swizzled<64>(j * 8 + lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8),
                                 bf16_pair(d[j * 4], d[j * 4 + 1]), bf16_pair(d[j * 4 + 2], d[j * 4 + 3]),
                                 bf16_pair(d[j * 4 + 4], d[j * 4 + 5]), bf16_pair(d[j * 4 + 6], d[j * 4 + 7]));
-    __syncwarp();
-    const int first = lane / 2, column = warp * 16 + lane % 2 * 8, end = a.T - tile_step(a, c, 0);
-    __nv_bfloat16 *to = view.row(b, tile_step(a, c, first), h) + v + column;
-#pragma unroll
-    for (int row = first; row < 64; row += 16, to += 16 * view.time)
-        if (row >= a.halo && row < end)
-            *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(stage + swizzled<64>(row, column));
+    copy_columns(stage, a, view, b, h, c, v, warp);
 }
 
 // Matrices that one kernel leaves for another as 8x8 blocks of 128 bytes: a warp writes a block out of its accumulators

@@ -9,32 +9,6 @@ using namespace fwa;
 
 constexpr int threads = 256;
 
-// |x_r|^2 of the rows of a tile.
-template <int K> __device__ void key_norms(const chunk_task &a, int64_t b, int64_t hq, int c, float *norms) {
-    constexpr int lanes = K / 8, rows = threads / lanes;
-    const int lane = static_cast<int>(threadIdx.x) % lanes, first = static_cast<int>(threadIdx.x) / lanes;
-    const int t0 = tile_step(a, c, 0), begin = a.shift - t0, end = a.T - t0;
-    const __nv_bfloat16 *from = a.k.row(b, t0 - a.shift + first, hq) + lane * 8;
-    const __nv_bfloat16 *head = a.first_x ? a.first_x + (b * a.Hq + hq) * ((a.halo + 1) * K) + lane * 8 : nullptr;
-    pack<__nv_bfloat16, 8> x[64 / rows];
-#pragma unroll
-    for (int i = 0; i < 64 / rows; i++, from += rows * a.k.time) {
-        const int row = first + i * rows;
-        const __nv_bfloat16 *at = row >= begin ? from : head ? head + row * K : nullptr;
-        x[i] = {};
-        if (at && row < end) x[i] = load<8>(at);
-    }
-#pragma unroll
-    for (int i = 0; i < 64 / rows; i++) {
-        float sum = 0.0f;
-#pragma unroll
-        for (int e = 0; e < 8; e++) sum += to_float(x[i].at[e]) * to_float(x[i].at[e]);
-#pragma unroll
-        for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-        if (lane == 0) norms[first + i * rows] = sum;
-    }
-}
-
 // Mean of the norms of the window of row r.
 __device__ float mean_energy(const mixer_task &a, int64_t b, int64_t t, const float *norms, int r) {
     const int pairs = window_pairs(a, b, t);
@@ -95,7 +69,7 @@ __global__ void __launch_bounds__(threads)
     step_scalars scalars = {};
     if (own && pair < a.group) scalars = scalars_of_step(rate.task, b, hq * a.group + pair, t);
     if (rate.kind == rate_kind::falcon) {
-        key_norms<K>(a, b, hq, c, norms);
+        key_norms<K, threads>(a, b, hq, c, norms);
         __syncthreads();
         if (pair == 0) {
             energy[r] = own ? mean_energy(rate.task, b, t, norms, r) : 0.0f;

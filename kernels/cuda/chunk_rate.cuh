@@ -86,6 +86,33 @@ __device__ inline step_gates gates_of_step(const chunk_rate &rate, const step_sc
     return g;
 }
 
+// |x_r|^2 of the rows of a tile, by a block.
+template <int K, int threads>
+__device__ inline void key_norms(const chunk_task &a, int64_t b, int64_t hq, int c, float *norms) {
+    constexpr int lanes = K / 8, rows = threads / lanes;
+    const int lane = static_cast<int>(threadIdx.x) % lanes, first = static_cast<int>(threadIdx.x) / lanes;
+    const int t0 = tile_step(a, c, 0), begin = a.shift - t0, end = a.T - t0;
+    const __nv_bfloat16 *from = a.k.row(b, t0 - a.shift + first, hq) + lane * 8;
+    const __nv_bfloat16 *head = a.first_x ? a.first_x + (b * a.Hq + hq) * ((a.halo + 1) * K) + lane * 8 : nullptr;
+    pack<__nv_bfloat16, 8> x[64 / rows];
+#pragma unroll
+    for (int i = 0; i < 64 / rows; i++, from += rows * a.k.time) {
+        const int row = first + i * rows;
+        const __nv_bfloat16 *at = row >= begin ? from : head ? head + row * K : nullptr;
+        x[i] = {};
+        if (at && row < end) x[i] = load<8>(at);
+    }
+#pragma unroll
+    for (int i = 0; i < 64 / rows; i++) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int e = 0; e < 8; e++) sum += to_float(x[i].at[e]) * to_float(x[i].at[e]);
+#pragma unroll
+        for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+        if (lane == 0) norms[first + i * rows] = sum;
+    }
+}
+
 // Into the first level of the cache.
 __device__ inline void prefetch_scalars(const mixer_task &a, int64_t b, int64_t h, int64_t t) {
     const view *const views[] = {&a.beta, &a.lambda, &a.log_decay};

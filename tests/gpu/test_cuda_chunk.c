@@ -13,7 +13,7 @@ static bool small; // FWA_TEST_SIZE
 
 // Cores with chunk kernels.
 static bool is_tested(const fwa_rule *rule) {
-    return (rule->core == FWA_CORE_ADDITIVE || rule->core == FWA_CORE_DELTA) &&
+    return (rule->core == FWA_CORE_ADDITIVE || rule->core == FWA_CORE_DELTA || rule->core == FWA_CORE_COLUMN) &&
            fwa_rule_on_backend(rule->name, FWA_BACKEND_CUDA) && (!only || strcmp(only, rule->name) == 0);
 }
 
@@ -180,7 +180,7 @@ static void run_repeated_keys(mixer_case *c) {
 static void repeated_keys_agree(void **state) {
     (void)state;
     EACH_CHUNK_RULE(rule) {
-        if (rule->core != FWA_CORE_DELTA) continue;
+        if (rule->core == FWA_CORE_ADDITIVE) continue;
         start_record();
         for (int i = small; i < 2; i++) {
             const int64_t K = i ? 64 : 128;
@@ -195,7 +195,9 @@ static void repeated_keys_agree(void **state) {
                 check_copy(fwa_tensor_slice(c.call.k, 1, t, 1), fwa_tensor_slice(c.call.k, 1, t % 8, 1));
             fill_present(c.call.lambda, 0);
             fill_present(c.call.log_decay, 0);
-            for (int64_t t = 0; t < 200; t++) check_set(c.call.beta, t, 1.7 + 0.29 * (double)(t % 7) / 6);
+            const int64_t columns = fwa_tensor_count(c.call.beta) / 200;
+            for (int64_t e = 0; e < 200 * columns; e++)
+                check_set(c.call.beta, e, 1.7 + 0.29 * (double)(e / columns % 7) / 6);
             run_repeated_keys(&c);
         }
         print_record("repeated keys", rule);
@@ -244,6 +246,7 @@ static void repeats_give_the_same_bits(void **state) {
 }
 
 int main(void) {
+    if (setenv("FWA_CHUNK_COLUMN", "1", 1) != 0) return 1;
     device = device_open(FWA_BF16);
     only = getenv("FWA_TEST_RULE");
     small = device_test_size() == TEST_SMALLEST;

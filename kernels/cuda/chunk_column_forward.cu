@@ -1,0 +1,187 @@
+// Chunk form of the column core, forward, the serial part (docs/kernels.md). For every column, with y_s = eta_s r_s
+// e^{m - u_s} and the state at the reference m of a block of eight steps as coefficients of the keys,
+//
+//   r_i = v_i - e^{u_{i-1} - m} (e^m X S + G y)_i     falcon2, (4.4); r = v in falcon2a, (4.7)
+//   o_i = e^{u_i - m} (e^m Q S + P y)_i               S' = e^{u_C} S + X^T (e^{u_C - m} y)
+//
+// block after block: products of earlier blocks' y with later blocks of P and G in tf32, G inside a block by
+// substitution in fp32. S in fp32, as an operand in bf16. o and the leaving state are overwritten; S before every chunk
+// and r are kept as bf16 where a backward pass follows.
+#include "kernels/cuda/chunk_column_steps.cuh"
+
+namespace {
+
+using namespace fwa;
+
+template <int K, bool delta> struct forward_memory {
+    __nv_bfloat16 q[64 * K], x[64 * K];
+    __nv_bfloat16 v[64 * 64]; // later r
+    float P[lower_floats];    // later o
+    float beta[64 * 64];
+    float G[delta ? lower_floats : 4];
+    float4 tokens[64];
+};
+
+// y of block j, and its r, for acc = (e^m X S + G y)_j of earlier blocks; G: the block on the diagonal.
+__device__ void solve_steps(float (&y)[4], float (&r)[4], float (&acc)[4], const float (&v)[4], const eight_steps &s,
+                            const float *G) {
+    const int t = static_cast<int>(threadIdx.x) % 4;
+    float row[2][8], by[4], most[4];
+#pragma unroll
+    for (int e = 0; e < 2; e++)
+#pragma unroll
+        for (int i = 0; i < 8; i += 4) {
+            const float4 f = *reinterpret_cast<const float4 *>(G + (t * 2 + e) * 8 + i);
+            row[e][i] = f.x, row[e][i + 1] = f.y, row[e][i + 2] = f.z, row[e][i + 3] = f.w;
+        }
+#pragma unroll
+    for (int e = 0; e < 4; e++) most[e] = s.eta[e] * s.back[e] * v[e], by[e] = s.eta[e] * s.back[e] * s.from[e];
+#pragma unroll
+    for (int i = 0; i < 7; i++) {
+        float now[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) now[e] = most[e] - by[e] * acc[e];
+        const float2 done = of_step(now, i);
+#pragma unroll
+        for (int e = 0; e < 2; e++) acc[e] += row[e][i] * done.x, acc[2 + e] += row[e][i] * done.y;
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        r[e] = v[e] - s.from[e] * acc[e];
+        y[e] = s.eta[e] * s.back[e] * r[e];
+    }
+}
+
+template <int K, bool delta> struct forward_block : column_place<K> {
+    using at = column_place<K>;
+    const column_task &a;
+    forward_memory<K, delta> &m;
+
+    __device__ forward_block(const column_task &task, forward_memory<K, delta> &memory, int slices)
+        : at(task, static_cast<int>(blockIdx.x), slices), a(task), m(memory) {}
+
+    __device__ void load(int c) const {
+        at::load_keys_queries(m.q, m.x, a, c);
+        at::load_columns(m.v, a, a.v, c);
+        load_floats(m.beta, at::thread, a, a.beta, at::b, at::h, c, at::v);
+        load_tokens(m.tokens, at::thread, a, at::head, c);
+        copy_commit();
+    }
+
+    // All blocks in turn: O = e^m Q S becomes o, R = e^m X S the y, at the end of the chunk; u: log2 of its decay.
+    __device__ void steps(float (&O)[32], float (&R)[32], float (&u)[2]) const {
+        float rest[2] = {0.0f, 0.0f};
+        uint32_t values[4];
+        u[0] = u[1] = 0.0f;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            eight_steps s;
+            get_steps(s, a, m.beta, m.tokens, j, at::warp);
+            const float by[2] = {power2(rest[0] + s.middle[0]), power2(rest[1] + s.middle[1])};
+#pragma unroll
+            for (int i = 0; i < 32; i++) {
+                if (i >= j * 4) O[i] *= by[i % 4 / 2];
+                if (delta || i < j * 4) R[i] *= by[i % 4 / 2];
+            }
+            if (j % 2 == 0) get_columns(values, m.v, j, at::warp);
+            float v[4], y[4], r[4];
+            unpack_block(v, values, j);
+            if constexpr (delta) {
+                float acc[4] = {R[j * 4], R[j * 4 + 1], R[j * 4 + 2], R[j * 4 + 3]};
+                solve_steps(y, r, acc, v, s, m.G + lower_at(j, j));
+                if (a.r.data) place_block(m.v, r, j, at::warp);
+            } else {
+#pragma unroll
+                for (int e = 0; e < 4; e++) y[e] = s.eta[e] * s.back[e] * v[e];
+            }
+            uint32_t operand[4];
+            eight_operand(operand, y);
+#pragma unroll
+            for (int i = j; i < 8; i++) {
+                add_product(O + i * 4, operand, m.P + lower_at(i, j));
+                if (delta && i > j) add_product(R + i * 4, operand, m.G + lower_at(i, j));
+            }
+#pragma unroll
+            for (int e = 0; e < 4; e++) O[j * 4 + e] *= s.at[e], R[j * 4 + e] = y[e];
+#pragma unroll
+            for (int e = 0; e < 2; e++) rest[e] = s.rest[e], u[e] += s.middle[e] + s.rest[e];
+        }
+        const float by[2] = {power2(rest[0]), power2(rest[1])};
+        scale_blocks<0, 8>(R, by);
+    }
+};
+
+template <int K, bool delta>
+__global__ void __launch_bounds__(column_threads, 2)
+    column_forward_kernel(const __grid_constant__ column_task a, int slices) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    auto &m = *reinterpret_cast<forward_memory<K, delta> *>(memory);
+    forward_block<K, delta> at(a, m, slices);
+    float S[K / 2];
+    get_state<K>(S, a.S0, at.b, at.h, at.v + at.warp * 16);
+    at.load(0);
+#pragma unroll 1
+    for (int c = 0; c < a.chunks; c++) {
+        at.renew();
+        copy_wait<0>();
+        publish();
+        __syncthreads();
+        place_products<K, delta>(m.P, m.G, m.q, m.x, m.tokens, a.documents, at.warp);
+        float O[32], R[32], u[2];
+        {
+            uint32_t rows[K / 16][4];
+#pragma unroll
+            for (int step = 0; step < K / 16; step++) fragment(rows[step], S, step);
+            if (a.states) keep_state<K>(state_at<K>(a.states, a, at.head, c, at.V, at.v + at.warp * 16), rows);
+            state_product<K>(O, rows, operand_tile(m.q));
+            if constexpr (delta) state_product<K>(R, rows, operand_tile(m.x));
+        }
+        __syncthreads();
+        at.renew();
+        if (a.documents) {
+            keep_document(O, m.tokens, 0.0f);
+            if (delta) keep_document(R, m.tokens, 0.0f);
+        }
+        at.steps(O, R, u);
+        if (a.documents) keep_document(R, m.tokens, m.tokens[63].z);
+        if (delta && a.r.data) copy_columns(m.v, a, a.r, at.b, at.h, c, at.v, at.warp);
+        const bool emptied = a.documents && m.tokens[63].z > 0.0f;
+        const float by[2] = {emptied ? 0.0f : power2(u[0]), emptied ? 0.0f : power2(u[1])};
+#pragma unroll
+        for (int i = 0; i < K / 2; i++) S[i] *= by[i % 4 / 2];
+        uint32_t leaving[4][4];
+#pragma unroll
+        for (int step = 0; step < 4; step++) fragment(leaving[step], R, step);
+        const operand_tile x(m.x);
+        products_begin();
+#pragma unroll
+        for (int step = 0; step < 4; step++) product<K, 1>(S, leaving[step], x.mn(step * 16 * 64, 64), true);
+        products_commit();
+        products_wait<0>();
+        products_done(S);
+        __syncthreads();
+        at.renew();
+        if (c + 1 < a.chunks) at.load(c + 1);
+        write_columns(reinterpret_cast<__nv_bfloat16 *>(m.P), O, a, a.o, at.b, at.h, c, at.v, at.warp);
+    }
+    if (a.S_end.data) set_state<K>(S, a.S_end, at.b, at.h, at.v + at.warp * 16);
+}
+
+template <int K, bool delta> fwa_status launch_forward(cudaStream_t stream, const column_task &task, int V) {
+    const auto kernel = column_forward_kernel<K, delta>;
+    constexpr int bytes = sizeof(forward_memory<K, delta>);
+    FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * (V / 64)), column_threads, bytes, stream, task, V / 64);
+    return FWA_OK;
+}
+
+} // namespace
+
+namespace fwa {
+
+fwa_status chunk_column_forward(cudaStream_t stream, const column_task &task, int K, int V, bool delta) {
+    if (delta) return K == 64 ? launch_forward<64, true>(stream, task, V) : launch_forward<128, true>(stream, task, V);
+    return K == 64 ? launch_forward<64, false>(stream, task, V) : launch_forward<128, false>(stream, task, V);
+}
+
+} // namespace fwa

@@ -1,0 +1,295 @@
+// Chunk form of the column core, backward, what every column has alone (docs/kernels.md): gradients of steps and
+// decays, and dv of falcon2a. With y_s = eta_s r_s e^{m - u_s}, a_s as in chunk_column_scan.cu, every o_i and dr_i read
+// off the same rounded operands that a_s is made of,
+//
+//   d_eta_s = a_s r_s                 dv = eta a where r = v
+//   d_log_gamma_t = e^{u_C} <S, dS'> + sum_s e^{u_C - u_s} eta_s r_s (X dS')_s                     columns alone
+//                 + sum_{i>=t} o_i dO_i - sum_{i>t} e^{u_{i-1}} dr_i (e^m X S + G y)_i - sum_{s>=t} eta_s r_s a_s
+//
+// so that what lies on one side of t cancels to the rounding of fp32. A block takes 64 columns of a chunk of a value
+// head; chunks have no order. Overwritten, the same bits every time.
+#include "kernels/cuda/chunk_column_steps.cuh"
+
+namespace {
+
+using namespace fwa;
+
+template <int K, bool delta> struct gates_memory {
+    __nv_bfloat16 q[64 * K], x[64 * K];
+    __nv_bfloat16 r[64 * 64]; // or v, later dv
+    __nv_bfloat16 d_o[64 * 64];
+    __nv_bfloat16 dr[delta ? 64 * 64 : 8];
+    float beta[64 * 64]; // later dbeta
+    float P[lower_floats];
+    float G[delta ? lower_floats : 4];
+    float4 tokens[64];
+    float2 sums[4][64]; // of the warps
+};
+
+// The warp's 16 columns of a state, as operands.
+template <int K>
+__device__ void read_operands(uint32_t (&to)[K / 16][4], uint4 *states, const column_task &a, const column_place<K> &at,
+                              int c) {
+    const uint4 *from = state_at<K>(states, a, at.head, c, at.V, at.v + at.warp * 16) + at.thread % 32;
+#pragma unroll
+    for (int step = 0; step < K / 16; step++) {
+        const uint4 piece = from[step * 32];
+        to[step][0] = piece.x, to[step][1] = piece.y, to[step][2] = piece.z, to[step][3] = piece.w;
+    }
+}
+
+__device__ float dot_pairs(uint32_t a, uint32_t b) {
+    return __uint_as_float(a << 16) * __uint_as_float(b << 16) +
+           __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u);
+}
+__device__ float lanes_of_quad(float x) {
+    x += __shfl_xor_sync(all_lanes, x, 1);
+    return x + __shfl_xor_sync(all_lanes, x, 2);
+}
+__device__ void round_block(float (&d)[4]) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) d[e] = __uint_as_float(tf32(d[e]));
+}
+
+template <int K, bool delta> struct gates_block : column_place<K> {
+    using at = column_place<K>;
+    const column_task &a;
+    gates_memory<K, delta> &m;
+    int c;
+
+    __device__ gates_block(const column_task &task, gates_memory<K, delta> &memory, int slices)
+        : at(task, static_cast<int>(blockIdx.x) / task.chunks, slices), a(task), m(memory),
+          c(static_cast<int>(blockIdx.x) % task.chunks) {}
+
+    __device__ void load() const {
+        at::load_keys_queries(m.q, m.x, a, c);
+        at::load_columns(m.r, a, delta ? a.r : a.v, c);
+        at::load_columns(m.d_o, a, a.d_o, c);
+        if constexpr (delta) at::load_columns(m.dr, a, a.dv, c);
+        load_floats(m.beta, at::thread, a, a.beta, at::b, at::h, c, at::v);
+        load_tokens(m.tokens, at::thread, a, at::head, c);
+        copy_commit();
+        copy_wait<0>();
+        publish();
+        __syncthreads();
+    }
+
+    // First block to last. In: O = Q S, R = X S, A = X dS'. Out: O the products o_i dO_i minus e^{u_{i-1}} dr_i (X S)_i
+    // of the state before step i, R the latter, Y the y, each at its own reference; `leaving`: the lane's part of the
+    // sum over s; u: log2 of the decay of the chunk.
+    __device__ void steps(float (&O)[32], float (&R)[32], float (&Y)[32], const float (&A)[32], float (&leaving)[2],
+                          float (&u)[2]) const {
+        float rest[2] = {0.0f, 0.0f};
+        uint32_t pairs[4], grads[4], residuals[4];
+        u[0] = u[1] = leaving[0] = leaving[1] = 0.0f;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            eight_steps s;
+            get_steps(s, a, m.beta, m.tokens, j, at::warp);
+            const float by[2] = {power2(rest[0] + s.middle[0]), power2(rest[1] + s.middle[1])};
+#pragma unroll
+            for (int i = j * 4; i < 32; i++) {
+                O[i] *= by[i % 4 / 2];
+                if (delta) R[i] *= by[i % 4 / 2];
+            }
+            if (j % 2 == 0) {
+                get_columns(pairs, m.r, j, at::warp);
+                get_columns(grads, m.d_o, j, at::warp);
+                if constexpr (delta) get_columns(residuals, m.dr, j, at::warp);
+            }
+            float y[4], d[4];
+            unpack_block(y, pairs, j);
+            unpack_block(d, grads, j);
+#pragma unroll
+            for (int e = 0; e < 4; e++) y[e] *= s.eta[e] * s.back[e], d[e] *= s.at[e];
+            round_block(y);
+            round_block(d);
+            uint32_t operand[4];
+            eight_operand(operand, y);
+#pragma unroll
+            for (int i = j; i < 8; i++) {
+                add_product(O + i * 4, operand, m.P + lower_at(i, j));
+                if (delta) add_product(R + i * 4, operand, m.G + lower_at(i, j));
+            }
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                leaving[h] = leaving[h] * by[h] + (y[h * 2] * A[j * 4 + h * 2] + y[h * 2 + 1] * A[j * 4 + h * 2 + 1]);
+                rest[h] = s.rest[h], u[h] += s.middle[h] + s.rest[h];
+            }
+#pragma unroll
+            for (int e = 0; e < 4; e++) O[j * 4 + e] *= d[e], Y[j * 4 + e] = y[e];
+            if constexpr (delta) {
+                unpack_block(d, residuals, j);
+#pragma unroll
+                for (int e = 0; e < 4; e++) d[e] *= s.from[e];
+                round_block(d);
+#pragma unroll
+                for (int e = 0; e < 4; e++) R[j * 4 + e] *= d[e], O[j * 4 + e] -= R[j * 4 + e];
+            }
+        }
+        leaving[0] *= power2(rest[0]), leaving[1] *= power2(rest[1]);
+    }
+
+    // Last block to first. In: A = X dS', `through` the part of d_log_gamma that all steps have; dbeta into the place
+    // of beta, the sums over the warp's columns into m.sums, dv of falcon2a into the place of v.
+    __device__ void steps_back(const float (&O)[32], const float (&R)[32], const float (&Y)[32], float (&A)[32],
+                               const float (&through)[2]) const {
+        float middle[2] = {0.0f, 0.0f}, behind[2] = {through[0], through[1]};
+        uint32_t pairs[4], grads[4], residuals[4];
+#pragma unroll
+        for (int j = 7; j >= 0; j--) {
+            eight_steps s;
+            get_steps(s, a, m.beta, m.tokens, j, at::warp);
+            const float by[2] = {power2(middle[0] + s.rest[0]), power2(middle[1] + s.rest[1])};
+#pragma unroll
+            for (int i = 0; i < j * 4 + 4; i++) A[i] *= by[i % 4 / 2];
+            if (j % 2 == 1) {
+                get_columns(pairs, m.r, j - 1, at::warp);
+                get_columns(grads, m.d_o, j - 1, at::warp);
+                if constexpr (delta) get_columns(residuals, m.dr, j - 1, at::warp);
+            }
+            float d[4], value[4], later[4];
+            uint32_t operand[4];
+            unpack_block(value, pairs, j);
+            unpack_block(d, grads, j);
+#pragma unroll
+            for (int e = 0; e < 4; e++) d[e] *= s.at[e];
+            eight_operand(operand, d);
+#pragma unroll
+            for (int i = 0; i <= j; i++) add_product_of_rows(A + i * 4, operand, m.P + lower_at(j, i));
+            if constexpr (delta) {
+                unpack_block(d, residuals, j);
+#pragma unroll
+                for (int e = 0; e < 4; e++) d[e] *= -s.from[e];
+                eight_operand(operand, d);
+#pragma unroll
+                for (int i = 0; i <= j; i++) add_product_of_rows(A + i * 4, operand, m.G + lower_at(j, i));
+            }
+#pragma unroll
+            for (int e = 0; e < 4; e++) later[e] = O[j * 4 + e] - Y[j * 4 + e] * A[j * 4 + e];
+            sum_later(later, behind);
+            float left[4]; // a
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                left[e] = s.back[e] * A[j * 4 + e];
+                if (delta) later[e] += R[j * 4 + e];
+            }
+            step_grads(left, value, later, j);
+            if constexpr (!delta) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) left[e] *= s.eta[e];
+                place_block(m.r, left, j, at::warp);
+            }
+            middle[0] = s.middle[0], middle[1] = s.middle[1];
+        }
+    }
+
+    // Sums of d over the steps of a column from each on, those behind the block included.
+    __device__ void sum_later(float (&d)[4], float (&behind)[2]) const {
+        const int lane = at::thread % 32, t = lane % 4;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float pair = d[h * 2] + d[h * 2 + 1];
+            float sum = pair, other = __shfl_down_sync(all_lanes, sum, 1);
+            if (t < 3) sum += other;
+            other = __shfl_down_sync(all_lanes, sum, 2);
+            if (t < 2) sum += other;
+            const float all = sum + behind[h];
+            behind[h] = __shfl_sync(all_lanes, all, lane & ~3);
+            d[h * 2 + 1] = all - d[h * 2];
+            d[h * 2] = all;
+        }
+    }
+
+    // dbeta of block j and its part of the sums over columns, from a, r and the gradient of the log of the decay.
+    __device__ void step_grads(const float (&left)[4], const float (&value)[4], const float (&d_log)[4], int j) const {
+        const int lane = at::thread % 32, row = j * 8 + lane % 4 * 2;
+        float2 sums[2] = {};
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float4 token = m.tokens[row + e % 2];
+            float *beta = m.beta + float_place(row + e % 2, at::warp * 16 + lane / 4 + e / 2 * 8);
+            const column_step s = step_of(a, token, *beta);
+            const float d_alpha = s.clamped ? 0.0f : -d_log[e] / s.gamma;
+            const float d_beta = s.cut ? 0.0f : (left[e] * value[e] + token.y * d_alpha) * token.x;
+            sums[e % 2].x += s.eta * d_alpha;
+            sums[e % 2].y -= *beta * d_beta * token.x;
+            *beta = d_beta;
+        }
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+#pragma unroll
+            for (int reach = 4; reach < 32; reach *= 2) {
+                sums[e].x += __shfl_xor_sync(all_lanes, sums[e].x, reach);
+                sums[e].y += __shfl_xor_sync(all_lanes, sums[e].y, reach);
+            }
+            if (lane < 4) m.sums[at::warp][row + e] = sums[e];
+        }
+    }
+
+    __device__ void write_sums() const {
+        if (at::thread >= 64) return;
+        float2 sum = m.sums[0][at::thread];
+        for (int w = 1; w < 4; w++) sum.x += m.sums[w][at::thread].x, sum.y += m.sums[w][at::thread].y;
+        const int64_t slices = at::V / 64;
+        a.sums[((at::head * slices + at::slice) * a.chunks + c) * 64 + at::thread] = sum;
+    }
+};
+
+template <int K, bool delta>
+__global__ void __launch_bounds__(column_threads, 2)
+    column_gates_kernel(const __grid_constant__ column_task a, int slices) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    auto &m = *reinterpret_cast<gates_memory<K, delta> *>(memory);
+    gates_block<K, delta> at(a, m, slices);
+    at.load();
+    place_products<K, delta>(m.P, m.G, m.q, m.x, m.tokens, a.documents, at.warp);
+    float O[32], R[32], A[32], both[2] = {0.0f, 0.0f};
+    {
+        uint32_t S[K / 16][4], dS[K / 16][4];
+        read_operands<K>(S, a.states, a, at, at.c);
+        read_operands<K>(dS, a.grads, a, at, at.c);
+        state_product<K>(O, S, operand_tile(m.q));
+        if constexpr (delta) state_product<K>(R, S, operand_tile(m.x));
+        state_product<K>(A, dS, operand_tile(m.x));
+#pragma unroll
+        for (int i = 0; i < K / 4; i++) both[i % 2] += dot_pairs(S[i / 4][i % 4], dS[i / 4][i % 4]);
+    }
+    __syncthreads();
+    if (a.documents) {
+        keep_document(O, m.tokens, 0.0f);
+        if (delta) keep_document(R, m.tokens, 0.0f);
+        keep_document(A, m.tokens, m.tokens[63].z);
+    }
+    float Y[32], leaving[2], u[2];
+    at.steps(O, R, Y, A, leaving, u);
+    const bool emptied = a.documents && m.tokens[63].z > 0.0f;
+#pragma unroll
+    for (int h = 0; h < 2; h++) leaving[h] = lanes_of_quad(leaving[h] + (emptied ? 0.0f : both[h] * power2(u[h])));
+    at.steps_back(O, R, Y, A, leaving);
+    if (!delta && a.dv.data) copy_columns(m.r, a, a.dv, at.b, at.h, at.c, at.v, at.warp);
+    __syncthreads();
+    at.renew();
+    at.write_sums();
+    if (a.dbeta.data) store_floats(a, a.dbeta, m.beta, at.thread, at.b, at.h, at.c, at.v);
+}
+
+template <int K, bool delta> fwa_status launch_gates(cudaStream_t stream, const column_task &task, int V) {
+    const auto kernel = column_gates_kernel<K, delta>;
+    constexpr int bytes = sizeof(gates_memory<K, delta>);
+    FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * (V / 64) * task.chunks), column_threads, bytes, stream,
+               task, V / 64);
+    return FWA_OK;
+}
+
+} // namespace
+
+namespace fwa {
+
+fwa_status chunk_column_gates(cudaStream_t stream, const column_task &task, int K, int V, bool delta) {
+    if (delta) return K == 64 ? launch_gates<64, true>(stream, task, V) : launch_gates<128, true>(stream, task, V);
+    return K == 64 ? launch_gates<64, false>(stream, task, V) : launch_gates<128, false>(stream, task, V);
+}
+
+} // namespace fwa

@@ -1,0 +1,226 @@
+// What the kernels of the column core share that have columns of V as rows of accumulators (chunk_column_forward.cu,
+// _scan.cu, _gates.cu): a warpgroup has 64 columns of V of a chunk, a warp 16, a quad of lanes two, g and g + 8, in
+// the order of an m16n8 accumulator: element 4 j + e is step 8 j + 2 t + e % 2 of column g + e / 2 * 8.
+//
+// Steps go in blocks of eight. Between blocks are products in tf32 with masked 8x8 blocks of P = Q X^T and G = X X^T in
+// fp32 (36 of them on and below the diagonal); inside a block G is solved with by substitution, a quad a column.
+#ifndef FWA_KERNELS_CUDA_CHUNK_COLUMN_STEPS_CUH
+#define FWA_KERNELS_CUDA_CHUNK_COLUMN_STEPS_CUH
+
+#include "kernels/cuda/chunk_column.cuh"
+
+namespace fwa {
+
+constexpr int column_threads = 128, lower_floats = 36 * 64;
+constexpr unsigned all_lanes = 0xffffffffu;
+
+// Block (i, s), s <= i, of a lower matrix.
+__device__ inline int lower_at(int i, int s) {
+    return (i * (i + 1) / 2 + s) * 64;
+}
+
+// Where element (row, column) of a tile [64,64] in fp32 stands: reads of eight columns of four pairs of rows meet no
+// bank twice.
+__device__ inline int float_place(int row, int column) {
+    return row * 64 + (column ^ (row >> 1 & 3) << 3);
+}
+
+// 64 columns of beta from v on; zeros behind the end.
+__device__ inline void load_floats(float *tile, int thread, const column_task &a, const column_view &view, int b, int h,
+                                   int c, int v) {
+    const int first = thread / 16, column = thread % 16 * 4, end = a.T - c * 64;
+    const float *from = view.row(b, c * 64 + first, h) + v + column;
+#pragma unroll
+    for (int row = first; row < 64; row += 8, from += 8 * view.time)
+        copy_async(tile + float_place(row, column), row < end ? from : a.beta.data, row < end);
+}
+__device__ inline void store_floats(const column_task &a, const column_view &view, const float *tile, int thread, int b,
+                                    int h, int c, int v) {
+    const int first = thread / 16, column = thread % 16 * 4, end = a.T - c * 64;
+    float *to = view.row(b, c * 64 + first, h) + v + column;
+#pragma unroll
+    for (int row = first; row < 64; row += 8, to += 8 * view.time)
+        if (row < end)
+            *reinterpret_cast<float4 *>(to) = *reinterpret_cast<const float4 *>(tile + float_place(row, column));
+}
+__device__ inline void load_tokens(float4 *to, int thread, const column_task &a, int64_t head, int c) {
+    if (thread < 64) copy_async(to + thread, tokens_at(a, head, c) + thread);
+}
+
+// Steps of block j of the quad's two columns, relative to the middle of the block, behind its fourth step.
+struct eight_steps {
+    float eta[4], at[4], back[4]; // e^{u_i - m}, e^{m - u_i}
+    float from[4];                // e^{u_{i-1} - m}
+    float middle[2], rest[2];     // log2 of the decay up to m, and from there to the end
+};
+__device__ inline void get_steps(eight_steps &to, const column_task &a, const float *beta, const float4 *tokens, int j,
+                                 int warp) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, t = lane % 4, row = j * 8 + t * 2;
+    const float4 token[2] = {tokens[row], tokens[row + 1]};
+    float decay[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const float value = beta[float_place(row + e % 2, warp * 16 + lane / 4 + e / 2 * 8)];
+        const column_step s = step_of(a, token[e % 2], value);
+        to.eta[e] = s.eta;
+        decay[e] = __log2f(s.gamma);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const float pair = decay[h * 2] + decay[h * 2 + 1];
+        float sum = pair, other = __shfl_up_sync(all_lanes, sum, 1);
+        if (t >= 1) sum += other;
+        other = __shfl_up_sync(all_lanes, sum, 2);
+        if (t >= 2) sum += other;
+        to.middle[h] = __shfl_sync(all_lanes, sum, (lane & ~3) | 1);
+        to.rest[h] = __shfl_sync(all_lanes, sum, lane | 3) - to.middle[h];
+        const float second = sum - to.middle[h], first = second - decay[h * 2 + 1];
+        to.from[h * 2] = power2(second - pair);
+        to.at[h * 2] = to.from[h * 2 + 1] = power2(first);
+        to.at[h * 2 + 1] = power2(second);
+        to.back[h * 2] = power2(-first);
+        to.back[h * 2 + 1] = power2(-second);
+    }
+}
+
+// Blocks first .. last - 1 of d, by a factor a column.
+template <int first, int last> __device__ inline void scale_blocks(float (&d)[32], const float (&by)[2]) {
+#pragma unroll
+    for (int i = first * 4; i < last * 4; i++) d[i] *= by[i % 4 / 2];
+}
+// Steps of another document than `of` become zeros.
+__device__ inline void keep_document(float (&d)[32], const float4 *tokens, float of) {
+    const int t = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        if (tokens[i / 4 * 8 + t * 2 + i % 2].z != of) d[i] = 0.0f;
+}
+
+// Block of accumulators as a first operand in tf32: the contracted eight in the order 0, 2, 4, 6, 1, 3, 5, 7.
+__device__ inline void eight_operand(uint32_t (&to)[4], const float (&d)[4]) {
+    to[0] = tf32(d[0]), to[1] = tf32(d[2]), to[2] = tf32(d[1]), to[3] = tf32(d[3]);
+}
+// d += a B^T, B an 8x8 block; lanes as in an accumulator.
+__device__ inline void add_product(float *d, const uint32_t (&a)[4], const float *block) {
+    const float2 B = *reinterpret_cast<const float2 *>(block + threadIdx.x % 32 * 2);
+    mma_tf32(*reinterpret_cast<float(*)[4]>(d), a, __float_as_uint(B.x), __float_as_uint(B.y));
+}
+// d += a B
+__device__ inline void add_product_of_rows(float *d, const uint32_t (&a)[4], const float *block) {
+    const float *B = block + threadIdx.x % 4 * 16 + threadIdx.x % 32 / 4;
+    mma_tf32(*reinterpret_cast<float(*)[4]>(d), a, __float_as_uint(B[0]), __float_as_uint(B[8]));
+}
+
+// Rows of the warp of a product [64,64], masked, as blocks; all but the diagonal ones of G rounded to tf32.
+template <bool system>
+__device__ inline void place_lower(float *to, const float (&d)[32], const float4 *tokens, bool documents, int warp) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int high = 0; high < 2; high++) {
+        const int block = warp * 2 + high, i = block * 8 + g;
+        const float own = documents ? tokens[i].z : 0.0f;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            if (j > block) break;
+            float x[2];
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const int s = j * 8 + t * 2 + e;
+                x[e] = (system ? s < i : s <= i) ? d[j * 4 + high * 2 + e] : 0.0f;
+                if (documents && tokens[s].z != own) x[e] = 0.0f;
+                if (!system || j < block) x[e] = __uint_as_float(tf32(x[e]));
+            }
+            *reinterpret_cast<float2 *>(to + lower_at(block, j) + lane * 2) = make_float2(x[0], x[1]);
+        }
+    }
+}
+
+// Step i out of eight of both columns of the quad, from the lane that owns it.
+__device__ inline float2 of_step(const float (&d)[4], int i) {
+    const int from = (static_cast<int>(threadIdx.x) % 32 & ~3) | i / 2;
+    return make_float2(__shfl_sync(all_lanes, d[i % 2], from), __shfl_sync(all_lanes, d[2 + i % 2], from));
+}
+
+// Blocks j and j + 1 of the warp's columns of a tile [64,64] of bf16, j even: block j + e is pairs 2 e and 2 e + 1.
+__device__ inline void get_columns(uint32_t (&to)[4], const __nv_bfloat16 *tile, int j, int warp) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    load_matrix_transposed(to, tile + swizzled<64>(j * 8 + lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8));
+}
+__device__ inline void unpack_block(float (&to)[4], const uint32_t (&pairs)[4], int j) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const uint32_t pair = pairs[j % 2 * 2 + h];
+        to[h * 2] = __uint_as_float(pair << 16), to[h * 2 + 1] = __uint_as_float(pair & 0xffff0000u);
+    }
+}
+// Block j into the warp's columns of a tile.
+__device__ inline void place_block(__nv_bfloat16 *tile, const float (&d)[4], int j, int warp) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, row = j * 8 + lane % 4 * 2, column = warp * 16 + lane / 4;
+#pragma unroll
+    for (int e = 0; e < 4; e++) tile[swizzled<64>(row + e % 2, column + e / 2 * 8)] = __float2bfloat16(d[e]);
+}
+
+// 64 columns of V of a chunk [K,64] in a block of 128 threads.
+template <int K> struct column_place {
+    int head, b, h, V, v, thread, warp, slice;
+
+    __device__ column_place(const column_task &a, int head_slice, int slices) {
+        head = head_slice / slices, b = head / a.H, h = head % a.H, V = slices * 64, slice = head_slice % slices;
+        v = slice * 64, thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+    }
+
+    // Keeps addresses of one phase from being prepared, and held in registers, in front of it.
+    __device__ void renew() {
+        asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+        asm volatile("" : "+r"(head), "+r"(b), "+r"(h), "+r"(v));
+        warp = thread / 32;
+    }
+    __device__ void load_keys_queries(__nv_bfloat16 *q, __nv_bfloat16 *x, const column_task &a, int c) const {
+        load_keys<K, column_threads>(x, thread, a, b, h / a.group, c);
+        load_steps<K, column_threads>(q, thread, a, a.q, b, h / a.group, c);
+    }
+    // 64 columns of v, of the gradient of o and the like.
+    __device__ void load_columns(__nv_bfloat16 *tile, const column_task &a, chunk_view view, int c) const {
+        if (view.data) view.data += v;
+        load_steps<64, column_threads>(tile, thread, a, view, b, h, c);
+    }
+};
+
+// Rows of d [64,64] = a b^T from tiles [64,K].
+template <int K> __device__ inline void tile_product(float (&d)[32], const operand_tile &a, const operand_tile &b) {
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < K; k += 16) {
+        const int at = k / 64 * 4096 + k % 64;
+        product<64, 0, 0>(d, a.k(at), b.k(at), k > 0);
+    }
+    products_commit();
+    products_wait<0>();
+    products_done(d);
+}
+// d = S b^T, S the warp's columns of a state as operands.
+template <int K>
+__device__ inline void state_product(float (&d)[32], const uint32_t (&S)[K / 16][4], const operand_tile &b) {
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < K; k += 16) product<64, 0>(d, S[k / 16], b.k(k / 64 * 4096 + k % 64), k > 0);
+    products_commit();
+    products_wait<0>();
+    products_done(d);
+}
+
+// P, and G of falcon2, into their blocks.
+template <int K, bool delta>
+__device__ inline void place_products(float *P, float *G, const __nv_bfloat16 *q, const __nv_bfloat16 *x,
+                                      const float4 *tokens, bool documents, int warp) {
+    float d[32];
+    tile_product<K>(d, operand_tile(q), operand_tile(x));
+    place_lower<false>(P, d, tokens, documents, warp);
+    if constexpr (delta) {
+        tile_product<K>(d, operand_tile(x), operand_tile(x));
+        place_lower<true>(G, d, tokens, documents, warp);
+    }
+}
+
+} // namespace fwa
+#endif
