@@ -71,27 +71,32 @@ static fwa_status write_all(int file, const char *path, const char *from, size_t
 }
 
 // Grows *text until the end of the file: also right for files whose size is not known (/proc, pipes).
-static fwa_status read_rest(int file, const char *path, char **text) {
-    size_t capacity = 4096, length = 0, got;
-    for (;;) {
+static fwa_status read_rest(int file, const char *path, char **text, size_t *length) {
+    size_t capacity = 4096, got;
+    for (*length = 0;;) {
         char *more = realloc(*text, capacity);
         FWA_CHECK(more, FWA_MEMORY, "no memory for %zu bytes of %s", capacity, path);
         *text = more;
-        FWA_TRY(read_some(file, path, more + length, capacity - 1 - length, &got));
-        length += got;
-        if (length < capacity - 1) break;
+        FWA_TRY(read_some(file, path, more + *length, capacity - 1 - *length, &got));
+        *length += got;
+        if (*length < capacity - 1) break;
         capacity *= 2;
     }
-    (*text)[length] = '\0';
+    (*text)[*length] = '\0';
     return FWA_OK;
 }
 
 fwa_status fwa_read_text(const char *path, char **text) {
+    size_t length;
+    return fwa_read_bytes(path, text, &length);
+}
+
+fwa_status fwa_read_bytes(const char *path, char **text, size_t *length) {
     *text = NULL;
     int file = open(path, O_RDONLY | O_CLOEXEC);
     FWA_CHECK(file >= 0, FWA_IO, "cannot open %s: %s", path, strerror(errno));
     fwa_status status;
-    FWA_TRY_GOTO(read_rest(file, path, text), done);
+    FWA_TRY_GOTO(read_rest(file, path, text, length), done);
 done:
     close(file);
     if (status != FWA_OK) {

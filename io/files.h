@@ -18,6 +18,8 @@ extern "C" {
 FWA_MUST_CHECK fwa_status fwa_path_format(char path[FWA_PATH_MAX], const char *format, ...) FWA_PRINTF(2, 3);
 FWA_MUST_CHECK fwa_status fwa_make_folders(const char *path);           // mkdir -p
 FWA_MUST_CHECK fwa_status fwa_read_text(const char *path, char **text); // whole file, NUL-terminated; caller frees
+// The same with its length, for a text that may hold NULs.
+FWA_MUST_CHECK fwa_status fwa_read_bytes(const char *path, char **text, size_t *length);
 // Writes `path`.tmp, syncs, renames: readers see the old or the new text, never a part.
 FWA_MUST_CHECK fwa_status fwa_write_text(const char *path, const char *text);
 FWA_MUST_CHECK fwa_status fwa_write_bytes(const char *path, const void *bytes, size_t size); // the same

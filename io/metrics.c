@@ -10,10 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-#include <jansson.h>
 
 #include "core/log.h"
 #include "io/files.h"
@@ -21,45 +18,39 @@
 struct fwa_metrics {
     char path[FWA_PATH_MAX];
     int file;
+    fwa_metrics_row last; // of those that were there when it was opened
+    off_t last_start;     // offset of its line; -1: there was none, or another one follows
 };
 
-// Step of one line; false if it is no complete object with a step.
-static bool line_step(const char *line, size_t length, int64_t *step) {
-    json_t *row = json_loadb(line, length, 0, NULL);
-    const json_t *value = json_object_get(row, "step");
-    bool complete = json_is_integer(value);
-    if (complete) *step = json_integer_value(value);
-    json_decref(row);
-    return complete;
-}
-
-// Moves the lines that stay to the front of `text`; returns their length.
-static size_t keep_lines(char *text, const char *path, int64_t keep_step) {
-    char *to = text, *end;
+// Moves the lines that stay to the front of `text`, and remembers the last of them; returns their length.
+static size_t keep_lines(char *text, size_t length, const char *path, int64_t keep_step, fwa_metrics *metrics) {
+    char *to = text;
+    size_t bytes;
     int number = 1;
-    for (char *line = text; *line; line = end, number++) {
-        char *newline = strchr(line, '\n');
-        size_t length = newline ? (size_t)(newline - line) : strlen(line);
-        end = line + length + (newline != NULL);
-        int64_t step = 0;
-        bool complete = line_step(line, length, &step);
-        if (!complete && *end) fwa_log_warn("%s:%d: not a metrics row, dropped", path, number);
-        if (!complete || !newline || keep_step < 0 || step > keep_step) continue;
-        memmove(to, line, length + 1);
-        to += length + 1;
+    for (char *line = text, *end = text + length; line < end; line += bytes, number++) {
+        char *newline = memchr(line, '\n', (size_t)(end - line));
+        bytes = (size_t)((newline ? newline + 1 : end) - line);
+        fwa_metrics_row row;
+        bool complete = fwa_metrics_parse(line, bytes, &row);
+        if (!complete && line + bytes < end) fwa_log_warn("%s:%d: not a metrics row, dropped", path, number);
+        if (!complete || !newline || keep_step < 0 || row.step > keep_step) continue;
+        memmove(to, line, bytes);
+        metrics->last = row;
+        metrics->last_start = to - text;
+        to += bytes;
     }
     *to = '\0';
     return (size_t)(to - text);
 }
 
-static fwa_status cut_back(const char *path, int64_t keep_step) {
-    if (!fwa_path_exists(path)) return FWA_OK;
+static fwa_status cut_back(fwa_metrics *metrics, int64_t keep_step) {
+    const char *path = metrics->path;
     char *text;
-    FWA_TRY(fwa_read_text(path, &text));
-    size_t kept = keep_lines(text, path, keep_step);
-    struct stat info;
-    bool same = stat(path, &info) == 0 && (size_t)info.st_size == kept;
-    fwa_status status = same ? FWA_OK : fwa_write_text(path, text);
+    size_t length;
+    if (!fwa_path_exists(path)) return FWA_OK;
+    FWA_TRY(fwa_read_bytes(path, &text, &length));
+    size_t kept = keep_lines(text, length, path, keep_step, metrics);
+    fwa_status status = kept == length ? FWA_OK : fwa_write_text(path, text);
     free(text);
     FWA_TRY(status);
     return FWA_OK;
@@ -67,11 +58,12 @@ static fwa_status cut_back(const char *path, int64_t keep_step) {
 
 fwa_status fwa_metrics_open(fwa_metrics **out, const char *path, int64_t keep_step) {
     *out = NULL;
-    FWA_TRY(cut_back(path, keep_step));
     fwa_metrics *metrics = calloc(1, sizeof *metrics);
     FWA_CHECK(metrics, FWA_MEMORY, "no memory for %s", path);
     fwa_status status;
+    metrics->last_start = -1;
     FWA_TRY_GOTO(fwa_path_format(metrics->path, "%s", path), failed);
+    FWA_TRY_GOTO(cut_back(metrics, keep_step), failed);
     metrics->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     FWA_CHECK_GOTO(metrics->file >= 0, FWA_IO, failed, "cannot open %s: %s", path, strerror(errno));
     *out = metrics;
@@ -111,6 +103,7 @@ static void add_real(row_text *row, const char *name, double value) {
 }
 
 fwa_status fwa_metrics_write(fwa_metrics *metrics, const fwa_metrics_row *row) {
+    metrics->last_start = -1;
     row_text line = {.length = 0};
     add_int(&line, "step", row->step);
     add_int(&line, "tokens", row->tokens);
@@ -135,6 +128,19 @@ fwa_status fwa_metrics_write(fwa_metrics *metrics, const fwa_metrics_row *row) {
     FWA_CHECK((size_t)written == line.length, FWA_IO, "wrote %zd of %zu bytes to %s: is the disk full?", written,
               line.length, metrics->path);
     return FWA_OK;
+}
+
+bool fwa_metrics_lacks_validation(const fwa_metrics *metrics, int64_t step) {
+    return metrics->last_start >= 0 && metrics->last.step == step && isnan(metrics->last.val_loss);
+}
+
+fwa_status fwa_metrics_amend(fwa_metrics *metrics, double val_loss) {
+    FWA_CHECK(metrics->last_start >= 0, FWA_ERROR, "%s: got no last row to amend, expected one", metrics->path);
+    fwa_metrics_row row = metrics->last;
+    row.val_loss = val_loss;
+    FWA_CHECK(ftruncate(metrics->file, metrics->last_start) == 0, FWA_IO, "cannot shorten %s: %s", metrics->path,
+              strerror(errno));
+    return fwa_metrics_write(metrics, &row);
 }
 
 void fwa_metrics_close(fwa_metrics *metrics) {

@@ -22,10 +22,17 @@ typedef struct fwa_metrics_row {
 } fwa_metrics_row;
 
 // Opens RUN/metrics.jsonl for appending after cutting every line whose step is > keep_step (keep_step < 0: all lines
-// go). An incomplete last line is cut as well.
+// go). An incomplete last line is cut as well; other lines that are no rows, also those with NULs that a crash of the
+// machine leaves, are dropped with a warning.
 FWA_MUST_CHECK fwa_status fwa_metrics_open(fwa_metrics **out, const char *path, int64_t keep_step);
 FWA_MUST_CHECK fwa_status fwa_metrics_write(fwa_metrics *metrics, const fwa_metrics_row *row);
+// Whether the last row is of `step` and has no val_loss.
+bool fwa_metrics_lacks_validation(const fwa_metrics *metrics, int64_t step);
+// Writes the last row again, with a val_loss.
+FWA_MUST_CHECK fwa_status fwa_metrics_amend(fwa_metrics *metrics, double val_loss);
 void fwa_metrics_close(fwa_metrics *metrics);
+// The row that a line holds, NaN and 0 for what is not there; false if it is no complete row.
+bool fwa_metrics_parse(const char *line, size_t length, fwa_metrics_row *row);
 // The last complete row of a run's metrics.jsonl, with the val_loss of the last row that has one; NaN and 0 for what is
 // not there. *found is false where there is no file or no row.
 FWA_MUST_CHECK fwa_status fwa_metrics_last(const char *path, fwa_metrics_row *row, bool *found);

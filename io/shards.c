@@ -24,6 +24,8 @@ typedef struct shard_file {
     char *path;
     const char *map; // whole file
     int64_t bytes;
+    dev_t device;
+    ino_t inode;
     int64_t start; // of its first token in the stream
     int64_t tokens;
 } shard_file;
@@ -48,6 +50,8 @@ static fwa_status map_file(shard_file *file) {
     FWA_CHECK_GOTO(S_ISREG(info.st_mode), FWA_FORMAT, done,
                    "token shard %s is not a regular file: the glob of data.* must match shards only", file->path);
     file->bytes = info.st_size;
+    file->device = info.st_dev;
+    file->inode = info.st_ino;
     FWA_CHECK_GOTO(file->bytes >= FWA_SHARD_HEADER, FWA_FORMAT, done,
                    "token shard %s has %lld bytes: expected a header of %d bytes and tokens; " SHARD_HINT, file->path,
                    (long long)file->bytes, FWA_SHARD_HEADER);
@@ -182,6 +186,20 @@ static int find_file(const fwa_shards *shards, int64_t position) {
         }
     }
     return low;
+}
+
+fwa_status fwa_shards_check(const fwa_shards *shards, int64_t start, int64_t count) {
+    for (int i = find_file(shards, start); i < shards->count && shards->files[i].start < start + count; i++) {
+        const shard_file *file = &shards->files[i];
+        struct stat info;
+        // One that was removed or replaced stays as it was for those that have mapped it.
+        if (stat(file->path, &info) != 0 || info.st_ino != file->inode || info.st_dev != file->device) continue;
+        FWA_CHECK(info.st_size >= file->bytes, FWA_IO,
+                  "token shard %s has %lld bytes, expected the %lld that it had when it was opened: it was cut short "
+                  "while it was read; " SHARD_HINT " and resume",
+                  file->path, (long long)info.st_size, (long long)file->bytes);
+    }
+    return FWA_OK;
 }
 
 void fwa_shards_read(const fwa_shards *shards, int64_t start, int64_t count, int32_t *tokens) {

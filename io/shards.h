@@ -23,6 +23,9 @@ int64_t fwa_shards_tokens(const fwa_shards *shards); // of all files
 int fwa_shards_files(const fwa_shards *shards);
 // Path of file number `file`, which lives as long as the shards, and its tokens.
 const char *fwa_shards_path(const fwa_shards *shards, int file, int64_t *tokens);
+// That the files with stream[start .. start+count) are as long as when they were opened: reading from one that was cut
+// short would end the process. FWA_IO names it.
+FWA_MUST_CHECK fwa_status fwa_shards_check(const fwa_shards *shards, int64_t start, int64_t count);
 // tokens[0..count) = stream[start .. start+count). Within the stream; crosses files.
 void fwa_shards_read(const fwa_shards *shards, int64_t start, int64_t count, int32_t *tokens);
 // Hash of file names' base, sizes and the first and last 1 MiB of each: changed data is noticed on resume.

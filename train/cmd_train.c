@@ -127,9 +127,11 @@ static fwa_status save(session *s, bool last) {
 static fwa_status validate(session *s, double *loss) {
     fwa_trainer *t = s->trainer;
     double start = fwa_clock_seconds();
-    fwa_watchdog_expect(t->config->comm.first_timeout_s, "validation");
     FWA_TRY(fwa_trainer_validate(t, loss));
-    if (!isfinite(*loss) && t->world->rank == 0)
+    if (t->world->rank == 0 && t->stop)
+        fwa_log_info("validation after step %lld left out after a signal; resuming makes up for it",
+                     (long long)t->step);
+    else if (t->world->rank == 0 && !isfinite(*loss))
         fwa_log_warn("step %lld: the validation loss is %g", (long long)t->step, *loss);
     leave_out(s, start);
     return FWA_OK;
@@ -159,12 +161,17 @@ static fwa_status give_step(session *s) {
     return FWA_OK;
 }
 
+// Of waiting for other ranks.
+static void set_limit(fwa_trainer *t, double seconds) {
+    fwa_world_set_timeout(t->world, seconds);
+    t->comm->set_timeout(t->comm, seconds);
+    t->sp->set_timeout(t->sp, seconds);
+}
+
 // Gives the device steps to do while the host waits for a report, and takes the report.
 static fwa_status next_report(session *s, fwa_step_report *report, double limit) {
     fwa_trainer *t = s->trainer;
-    fwa_world_set_timeout(t->world, limit);
-    t->comm->set_timeout(t->comm, limit);
-    t->sp->set_timeout(t->sp, limit);
+    set_limit(t, limit);
     fwa_watchdog_expect(limit, "a training step");
     while (t->step == t->reported || (t->step - t->reported <= t->ahead && !pauses(t))) FWA_TRY(give_step(s));
     fwa_watchdog_expect(limit, "a training step");
@@ -186,20 +193,39 @@ static fwa_status run_steps(session *s) {
         FWA_TRY(next_report(s, &report, limit));
 
         int64_t step = report.step;
-        bool last = is_last(config, step), signal = t->stop && step == t->step;
-        stopped = last || signal;
         double val_loss = NAN;
-        if (validates_after(config, step)) FWA_TRY(validate(s, &val_loss));
+        const bool validates = validates_after(config, step);
+        if (validates) FWA_TRY(validate(s, &val_loss));
+        const bool signal = t->stop && step == t->step, over = is_last(config, step) && !(signal && validates);
+        stopped = over || signal;
         if (step == first || !isnan(val_loss)) fwa_run_keep_choices(s->run, t); // there may be new ones
         bool line = stopped || step == first || due(step, config->log.every) || !isnan(val_loss);
         FWA_TRY(report_step(s, &report, val_loss, line));
         FWA_TRY(fwa_saver_advance(s->saver));
         if (due(step, config->checkpoint.every) || stopped) FWA_TRY(save(s, stopped));
-        if (signal && !last) {
+        if (!over && signal) {
             FWA_FAIL(FWA_PREEMPTED, "saved at step %lld after a signal; continue with --resume auto", (long long)step);
         }
     }
     return FWA_OK;
+}
+
+// The validation that a signal has cut short when the run was left.
+static fwa_status make_up_validation(session *s) {
+    fwa_trainer *t = s->trainer;
+    fwa_comm *all = t->world->all;
+    double loss;
+    int64_t due_now = t->world->rank == 0 && fwa_metrics_lacks_validation(s->run->metrics, t->step);
+    if (t->step == 0 || !validates_after(t->config, t->step)) return FWA_OK;
+    set_limit(t, t->config->comm.first_timeout_s);
+    FWA_TRY(all->broadcast(all, NULL, &due_now, 1, FWA_I64, 0));
+    if (!due_now) return FWA_OK;
+    FWA_TRY(validate(s, &loss));
+    FWA_CHECK(!t->stop, FWA_PREEMPTED, "a signal came before step %lld; continue with --resume auto",
+              (long long)t->step + 1);
+    if (t->world->rank != 0) return FWA_OK;
+    fwa_log_info("validation after step %lld: loss %.4f", (long long)t->step, loss);
+    return fwa_metrics_amend(s->run->metrics, loss);
 }
 
 static fwa_status init_from(fwa_trainer *trainer, const char *source) {
@@ -235,7 +261,8 @@ static fwa_status train(session *s) {
     FWA_TRY(fwa_startup_peak(t->backend, &s->peak));
     s->since = fwa_clock_seconds();
     s->since_step = s->start = t->step;
-    fwa_status status = run_steps(s);
+    fwa_status status = make_up_validation(s);
+    if (status == FWA_OK) status = run_steps(s);
     fwa_progress_clear();
     end_watch(status);
     FWA_TRY(status);

@@ -25,13 +25,17 @@ static void join(char *out, size_t size, const char *folder, const char *name) {
     snprintf(out, size, "%s/%s", folder, name);
 }
 
+// Exactly what write_finished writes: a file that was damaged finishes nothing.
 int64_t fwa_run_finished_steps(const char *path) {
-    char file[1100], *text = NULL;
+    char file[1100], again[32], *text = NULL;
     join(file, sizeof file, path, "FINISHED");
     if (!fwa_path_exists(file) || fwa_read_text(file, &text) != FWA_OK) return -1;
-    int64_t steps = strtoll(text, NULL, 10);
+    const int64_t steps = strtoll(text, NULL, 10);
+    snprintf(again, sizeof again, "%lld\n", (long long)steps);
+    const bool exact = steps >= 0 && strcmp(text, again) == 0;
+    if (!exact) fwa_log_warn("%s: got something else than a number of steps, expected one: it is not looked at", file);
     free(text);
-    return steps;
+    return exact ? steps : -1;
 }
 
 fwa_status fwa_run_find_checkpoint(const char *run_or_checkpoint, char path[2048]) {

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dist/watchdog.h"
 #include "layers/shard.h"
 #include "train/choices.h"
 #include "train/memory.h"
 #include "train/ranks.h"
 #include "train/setup.h"
+#include "train/signals.h"
 #include "train/validation.h"
 
 static fwa_status create_buckets(fwa_trainer *t) {
@@ -194,19 +196,43 @@ static fwa_status load_validation(void *user, int64_t first, int64_t count) {
     return fwa_trainer_load(t, t->eval);
 }
 
+// Before every batch ranks ask each other whether one was told to stop. The host stays a few batches ahead of the
+// device: no step is under way, so the events of their reports are free.
+static fwa_status validate_batches(fwa_trainer *t, int64_t total) {
+    fwa_backend *backend = t->backend;
+    fwa_world *world = t->world;
+    const int64_t m = t->config->train.micro_batch;
+    int64_t batch = 0;
+    for (int64_t first = 0; first < total; first += m * world->dp_size, batch++) {
+        const int64_t mine = first + m * world->dp_rank;
+        fwa_event *done = t->sent[batch % FWA_STEPS_SENT].done;
+        int64_t stop = fwa_signals_pending() != 0;
+        fwa_watchdog_expect(t->config->comm.first_timeout_s, "validation");
+        FWA_TRY(world->all->all_reduce(world->all, NULL, &stop, 1, FWA_I64, FWA_REDUCE_SUM));
+        t->stop = stop > 0;
+        if (t->stop) return FWA_OK;
+        if (batch >= FWA_STEPS_SENT) FWA_TRY(backend->event_synchronize(backend, done));
+        FWA_TRY(load_validation(t, mine, fwa_min(m, total - mine)));
+        FWA_TRY(fwa_model_evaluate(t->model, t->eval, t->eval_state));
+        FWA_TRY(backend->event_record(backend, done, backend->stream));
+    }
+    return FWA_OK;
+}
+
 fwa_status fwa_trainer_validate(fwa_trainer *t, double *loss) {
-    const fwa_validation validation = {.world = t->world,
-                                       .model = t->model,
-                                       .acts = t->eval,
-                                       .state = t->eval_state,
-                                       .load = load_validation,
-                                       .user = t};
+    fwa_backend *backend = t->backend;
     int64_t wanted;
-    double sum, valid;
+    *loss = NAN;
     if (__builtin_mul_overflow(t->config->eval.batches, t->config->train.global_batch, &wanted)) wanted = INT64_MAX;
-    FWA_TRY(fwa_validate(&validation, fwa_min(wanted, t->source->sequences[FWA_SPLIT_VAL]), &sum, &valid));
+    fwa_step_state host;
+    FWA_TRY(backend->fill(backend, backend->stream, t->eval_state, 0, sizeof *t->eval_state));
+    FWA_TRY(validate_batches(t, fwa_min(wanted, t->source->sequences[FWA_SPLIT_VAL])));
+    if (t->stop) return FWA_OK;
+    FWA_TRY(t->comm->all_reduce(t->comm, backend->stream, &t->eval_state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM));
+    FWA_TRY(backend->download(backend, backend->stream, &host, t->eval_state, sizeof host));
+    FWA_TRY(backend->stream_synchronize(backend, backend->stream));
     FWA_TRY(fwa_choices_share(t));
-    *loss = sum / valid;
+    *loss = host.loss_sum / host.valid;
     if (isnan(t->best_val_loss) || *loss < t->best_val_loss) t->best_val_loss = *loss;
     return FWA_OK;
 }

@@ -45,7 +45,7 @@ typedef struct fwa_trainer {
     int64_t step;              // steps given to the device
     int64_t reported;          // steps whose report was taken
     int64_t tokens_read;       // by all ranks together
-    bool stop;                 // a rank had got a signal when the last step was given
+    bool stop;                 // a rank had got a signal when the last step was given, or in the last validation
     int ahead;                 // steps to give before waiting for a report, beyond it: 0 where calls run at once
     bool eager;                // run micro-steps call by call, as a measurement of parts of a step wants it
     bool no_overlap;           // sum gradients behind the backward pass, to measure what the overlap brings
@@ -85,7 +85,8 @@ FWA_MUST_CHECK fwa_status fwa_trainer_step(fwa_trainer *trainer);
 FWA_MUST_CHECK fwa_status fwa_trainer_report(fwa_trainer *trainer, fwa_step_report *report);
 
 // Collective; needs eval.every > 0. Mean loss a token over the first eval.batches global batches of the validation
-// split (fewer if it is smaller), the same whatever the number of ranks.
+// split (fewer if it is smaller), the same whatever the number of ranks; NaN, and trainer->stop, where a rank has got a
+// signal. No step is under way.
 FWA_MUST_CHECK fwa_status fwa_trainer_validate(fwa_trainer *trainer, double *loss);
 
 #ifdef __cplusplus

@@ -20,6 +20,12 @@ train 2 over tiny.yaml train.steps=6 train.micro_batch=4
 expect 2 "runs/over" "--resume auto"
 check "a refused start touched the run" diff -r runs/over before
 
+# A damaged mark of the end finishes nothing: the run goes on from its checkpoint, and is marked again.
+echo 6x >runs/over/FINISHED
+trained 1 over tiny.yaml train.steps=6 --resume auto
+expect 0 "runs/over/FINISHED" "at step 6"
+check "the run is not marked again" grep -qx 6 runs/over/FINISHED
+
 # A folder without anything: auto starts and says so.
 trained 1 fresh tiny.yaml train.steps=2 --resume auto
 expect 0 "starting fresh"

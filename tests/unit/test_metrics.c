@@ -128,6 +128,53 @@ static void incomplete_lines_are_cut(void **state) {
     check_steps(path, 1, 5);
 }
 
+// What a crash of the machine leaves: rows behind NULs are not lost.
+static void zeros_in_the_middle_are_dropped(void **state) {
+    (void)state;
+    const char *path = temp_path("metrics.jsonl");
+    fwa_metrics_row row;
+    fwa_metrics_row *rows;
+    int64_t count;
+    bool found;
+    write_rows(path, -1, 1, 3);
+    append(path, "\0\0\0\0\n{\"st\0p\":4}\n", 17);
+    write_rows(path, 10, 4, 5);
+    append(path, "\0\0{\"step\":6}\n{\"step\":7}\n", 26);
+    check_ok(fwa_metrics_last(path, &row, &found));
+    assert_true(found && row.step == 7);
+    check_ok(fwa_metrics_read(path, &rows, &count));
+    assert_int_equal(count, 6);
+    free(rows);
+    write_rows(path, 5, 6, 6);
+    check_steps(path, 1, 6);
+}
+
+static void validation_is_made_up(void **state) {
+    (void)state;
+    const char *path = temp_path("metrics.jsonl");
+    fwa_metrics *metrics;
+    fwa_metrics_row row = row_of(3), back;
+    bool found;
+    write_rows(path, -1, 1, 4);
+    check_ok(fwa_metrics_open(&metrics, path, 3));
+    assert_false(fwa_metrics_lacks_validation(metrics, 4));
+    assert_true(fwa_metrics_lacks_validation(metrics, 3));
+    check_ok(fwa_metrics_amend(metrics, 1.5));
+    assert_false(fwa_metrics_lacks_validation(metrics, 3));
+    check_status(fwa_metrics_amend(metrics, 1.5), FWA_ERROR);
+    fwa_metrics_close(metrics);
+    check_steps(path, 1, 3);
+    check_ok(fwa_metrics_last(path, &back, &found));
+    assert_true(back.val_loss == 1.5 && back.loss == row.loss && back.token_hash == row.token_hash);
+    check_ok(fwa_metrics_open(&metrics, path, 3)); // it has one
+    assert_false(fwa_metrics_lacks_validation(metrics, 3));
+    row = row_of(4);
+    check_ok(fwa_metrics_write(metrics, &row));
+    assert_false(fwa_metrics_lacks_validation(metrics, 4)); // of those from before alone
+    fwa_metrics_close(metrics);
+    check_steps(path, 1, 4);
+}
+
 static void unwritable_file_is_named(void **state) {
     (void)state;
     fwa_metrics *metrics;
@@ -138,8 +185,10 @@ static void unwritable_file_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        temp_test(numbers_read_back_exactly), temp_test(unset_fields_are_left_out), temp_test(resume_cuts_back),
-        temp_test(incomplete_lines_are_cut),  temp_test(unwritable_file_is_named),
+        temp_test(numbers_read_back_exactly), temp_test(unset_fields_are_left_out),
+        temp_test(resume_cuts_back),          temp_test(zeros_in_the_middle_are_dropped),
+        temp_test(validation_is_made_up),     temp_test(incomplete_lines_are_cut),
+        temp_test(unwritable_file_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

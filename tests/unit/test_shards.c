@@ -146,6 +146,23 @@ static void files_over_2_gib(void **state) {
     fwa_shards_close(shards);
 }
 
+// Reading on would be a SIGBUS.
+static void a_file_cut_short_is_noticed(void **state) {
+    (void)state;
+    write_good("a_1.bin", 5000, 0);
+    write_good("a_2.bin", 5000, 5000);
+    fwa_shards *shards;
+    check_ok(fwa_shards_open(&shards, temp_path("a_*.bin"), VOCAB));
+    check_ok(fwa_shards_check(shards, 0, 10000));
+    assert_int_equal(truncate(temp_path("a_2.bin"), 4096), 0);
+    check_ok(fwa_shards_check(shards, 0, 5000));
+    check_status(fwa_shards_check(shards, 4999, 2), FWA_IO);
+    check_message("a_2.bin has 4096 bytes");
+    assert_int_equal(unlink(temp_path("a_1.bin")), 0); // the mapping keeps it
+    check_ok(fwa_shards_check(shards, 0, 5000));
+    fwa_shards_close(shards);
+}
+
 static uint64_t fingerprint(const char *pattern) {
     fwa_shards *shards;
     check_ok(fwa_shards_open(&shards, temp_path(pattern), VOCAB));
@@ -176,6 +193,7 @@ static void fingerprint_notices_changes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        temp_test(a_file_cut_short_is_noticed),
         temp_test(files_form_one_stream),
         temp_test(no_match_says_where_data_goes),
         temp_test(damage_is_refused),

@@ -33,6 +33,7 @@ static fwa_status lm_fill(const fwa_source *source, fwa_split split, int64_t fir
     FWA_CHECK(first >= 0, FWA_USAGE, "sequence number %" PRId64 "; expected one >= 0", first);
     for (int64_t i = 0; i < count; i++, tokens += T, targets += T) {
         const int64_t start = sequence_place(source, split, first + i) * T;
+        FWA_TRY(fwa_shards_check(shards, start, T + 1));
         fwa_shards_read(shards, start, T, tokens);
         memcpy(targets, tokens + 1, (size_t)(T - 1) * sizeof *targets);
         fwa_shards_read(shards, start + T, 1, targets + T - 1);
