@@ -10,8 +10,7 @@ namespace {
 
 using namespace fwa;
 
-const char *refusal(const mixer_kit &kit, const fwa_mixer_call *call) {
-    if (kit.rule->core != FWA_CORE_DELTA) return "its steps have residuals of a window";
+const char *refusal(const mixer_kit &, const fwa_mixer_call *call) {
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
     if (call->options.read != FWA_READ_AFTER_WRITE) return "the read comes before the write";
     if (call->shape.T > INT32_MAX / 2) return "the sequence is too long";

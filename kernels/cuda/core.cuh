@@ -18,8 +18,8 @@ struct core {
     fwa_status (*backward)(cudaStream_t stream, const mixer_task &task);
 };
 
-// General recurrent kernels (steps.cuh). core_delta takes windows of any length: it is the window core too.
-extern const core core_additive, core_delta, core_column_additive, core_column_delta;
+// General recurrent kernels (steps.cuh). core_delta and core_window are the same.
+extern const core core_additive, core_delta, core_window, core_column_additive, core_column_delta;
 extern const core core_attention; // core_attention.cu
 
 } // namespace fwa

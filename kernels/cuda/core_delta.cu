@@ -4,4 +4,5 @@
 
 namespace fwa {
 const core core_delta = steps_core<true, false>;
+const core core_window = steps_core<true, false>;
 }

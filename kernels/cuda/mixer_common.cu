@@ -134,7 +134,8 @@ fwa_status bytes_of(const mixer_kit &kit, const fwa_mixer_call *call, bool backw
 }
 
 // For each core at most one.
-const fast_path *const fast_paths[] = {&chunk_additive, &chunk_delta, &chunk_column_additive, &chunk_column_delta};
+const fast_path *const fast_paths[] = {&chunk_additive, &chunk_delta, &chunk_column_additive, &chunk_column_delta,
+                                       &chunk_window};
 
 fwa_status is_hopper(const fwa_backend *backend, bool *hopper) {
     int major = 0, minor = 0;

@@ -38,6 +38,7 @@ struct fast_path {
 extern const fast_path chunk_additive;                            // chunk_additive.cu
 extern const fast_path chunk_delta;                               // chunk_delta.cu
 extern const fast_path chunk_column_additive, chunk_column_delta; // chunk_column.cu
+extern const fast_path chunk_window;                              // chunk_window.cu
 
 // Sizes, options and views of a call; of its gradients.
 fwa_status mixer_describe(const mixer_kit &kit, const fwa_mixer_call *call, mixer_task *task);

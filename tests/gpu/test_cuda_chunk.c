@@ -13,8 +13,8 @@ static bool small; // FWA_TEST_SIZE
 
 // Cores with chunk kernels.
 static bool is_tested(const fwa_rule *rule) {
-    return (rule->core == FWA_CORE_ADDITIVE || rule->core == FWA_CORE_DELTA || rule->core == FWA_CORE_COLUMN) &&
-           fwa_rule_on_backend(rule->name, FWA_BACKEND_CUDA) && (!only || strcmp(only, rule->name) == 0);
+    return rule->core != FWA_CORE_ATTENTION && fwa_rule_on_backend(rule->name, FWA_BACKEND_CUDA) &&
+           (!only || strcmp(only, rule->name) == 0);
 }
 
 static void bytes_of(const fwa_rule *rule, fwa_form form, size_t *saved, size_t *scratch) {
@@ -247,6 +247,7 @@ static void repeats_give_the_same_bits(void **state) {
 
 int main(void) {
     if (setenv("FWA_CHUNK_COLUMN", "1", 1) != 0) return 1;
+    if (setenv("FWA_CHUNK_WINDOW", "1", 1) != 0) return 1;
     device = device_open(FWA_BF16);
     only = getenv("FWA_TEST_RULE");
     small = device_test_size() == TEST_SMALLEST;

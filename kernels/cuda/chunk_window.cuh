@@ -1,0 +1,49 @@
+// The bf16 chunk kernels of the window core (docs/kernels.md): falcon3. K, V in {64, 128}.
+//
+// W is 4 or 8, the window at most W pairs; a chunk is 64 - D steps behind a halo of D = W - 1 pairs, so that the tile
+// of a chunk holds every pair whose coefficient its steps change. Members of a window are counted from the oldest:
+// member m of step i is the pair of row i - D + m, and has weight 0 where the window is shorter.
+#ifndef FWA_KERNELS_CUDA_CHUNK_WINDOW_CUH
+#define FWA_KERNELS_CUDA_CHUNK_WINDOW_CUH
+
+#include "kernels/cuda/chunk_delta.cuh"
+
+namespace fwa {
+
+struct window_task : chunk_task {
+    int window;  // W
+    float *seen; // [B,H,chunks,64] log2 of the decay of what the residuals of a step see, as u
+    float *gram; // [B,Hq,chunks,64,W] x_i . x_{i-p}
+    float *top;  // [B,Hq,chunks,64,W] member of the unit eigenvector of the window's largest eigenvalue
+    // [B,H,chunks,64,V]: residual of every pair at its first step; its coefficient at the end; gradient of that
+    // residual. [B,H,chunks,64,W,V]: gradients of the coefficients of a step's members behind the step.
+    __nv_bfloat16 *fresh, *coefficients, *pulls, *members;
+    float *close;               // [B,H,chunks,window_close(W)]
+    float *dq_parts, *dx_parts; // of value heads that share keys, [B,H,chunks,64,K]; null: each has its own
+};
+
+// Gates of a step.
+struct window_gate {
+    float u, seen, w, pairs;
+};
+
+// Sums over V that a chunk's near pairs make, rows r, p back: gradient of x_r . x_{r-p} [64,W], of q_r . x_{r-p}
+// [64,W] (p < D), of w_r [64], share of that of the decay of step r [64].
+__host__ __device__ constexpr int window_close(int W) {
+    return 64 * (2 * W + 2);
+}
+
+// u, w, seen, pairs, gram, top, the energies.
+fwa_status chunk_window_rate(cudaStream_t stream, const window_task &task, const chunk_rate &rate,
+                             const chunk_gates &to);
+// o and S_end; states, fresh, coefficients where they are not null.
+fwa_status chunk_window_forward(cudaStream_t stream, const window_task &task, int K, int V);
+// dv, edge_v, `grads`, pulls, members and dS0.
+fwa_status chunk_window_scan(cudaStream_t stream, const window_task &task, int K, int V);
+// close, from fresh and members.
+fwa_status chunk_window_near(cudaStream_t stream, const window_task &task, int V);
+// dq, dk, edge_x and the gradients of scalars, from states, coefficients, pulls, close and `grads`.
+fwa_status chunk_window_grads(cudaStream_t stream, const window_task &task, const chunk_rate &rate);
+
+} // namespace fwa
+#endif

@@ -1,0 +1,232 @@
+// Chunk form of the window core, forward, the serial part (docs/kernels.md). With H = X S, coefficients Z_i of the rows
+// of a tile behind step i, and C_l = Z_l at the last step that writes pair l, u_C(l) there:
+//
+//   r_ii = v_i - e^{seen_i} H_i - sum_{l <= i-W} e^{seen_i - u_C(l)} G_il C_l - sum_{l near} G_il Z_{i-1,l}
+//   Z_i,l = gamma_i Z_{i-1,l} + w_i r_il      r_{i+1,j} = gamma_i r_ij + (1 - gamma_i) v_j - w_i sum_l G_jl r_il
+//   o_i = e^{u_i} S^T q_i + sum_{l <= i-D} e^{u_i - u_C(l)} P_il C_l + sum_{l near} P_il Z_il
+//   S' = h_C S + sum_l e^{u_C - u_C(l)} x_l C_l^T
+//
+// so that a step takes one sum over all earlier pairs, for its new member. Everything between products is fp32; S and
+// keys are bf16 operands, C two bf16 parts in the reads. o and the leaving state are overwritten; S before every chunk,
+// r_ii and C are kept as bf16 where a backward pass follows.
+#include "kernels/cuda/chunk_window_serial.cuh"
+
+namespace {
+
+using namespace fwa;
+
+// Weights of complete pairs in the residual of each step's new member, and x_i . x_{i-p}.
+template <int K, int W> __device__ void place_gram(const window_block<K, W> &at) {
+    float G[32];
+    auto &m = at.m;
+    at.products_with_keys(G, m.x);
+    at.each_entry(G, [&](int i, int l, float x) {
+        if (i >= l && i - l < W) m.gram[i][i - l] = x;
+        const int last = i - W;
+        if (last < 0 || l > (last | 7)) return;
+        const float weight = l <= last ? x * power2(m.gates[i].seen - m.gates[min(l + W - 1, 63)].u) : 0.0f;
+        m.far[far_row(last) + (l & 1) * far_half(last) + l / 2] = weight;
+    });
+}
+
+// V - diag(e^seen) H into the columns.
+template <int K, int W> __device__ void place_sides(const window_block<K, W> &at, float (&H)[32]) {
+    uint32_t v[4][4];
+    transposed_fragments(v, at.m.rows, at.warp);
+    const int t = at.thread % 4;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const int row = i / 2 * 8 + t * 2;
+        const uint32_t pair = v[i / 4][i % 4];
+        H[i * 2] = __uint_as_float(pair << 16) - power2(at.m.gates[row].seen) * H[i * 2];
+        H[i * 2 + 1] = __uint_as_float(pair & 0xffff0000u) - power2(at.m.gates[row + 1].seen) * H[i * 2 + 1];
+    }
+    at.put_columns(H);
+}
+
+// Members of the window of a step in a column: residuals, coefficients, values; G of the members, its lower half.
+template <int W> struct window_column {
+    float r[W], z[W], value[W], gram[W][W];
+
+    // Behind a step with these weights: to the window of the next, whose last member is missing.
+    __device__ void next(const float (&weight)[W], float keep) {
+        constexpr int D = W - 1;
+        float after[W], written[W];
+#pragma unroll
+        for (int j = 0; j < W; j++) written[j] = weight[j] * r[j];
+#pragma unroll
+        for (int j = 1; j < W; j++) {
+            float sum = 0.0f;
+#pragma unroll
+            for (int l = 0; l < W; l++) sum += (l <= j ? gram[j][l] : gram[l][j]) * written[l];
+            after[j] = keep * r[j] + (1.0f - keep) * value[j] - sum;
+        }
+#pragma unroll
+        for (int j = 0; j < D; j++) {
+            r[j] = after[j + 1], z[j] = z[j + 1], value[j] = value[j + 1];
+#pragma unroll
+            for (int l = 0; l <= j; l++) gram[j][l] = gram[j + 1][l + 1];
+        }
+    }
+};
+
+// A column through the steps of a chunk. fresh, coefficients: row 0 of this column; null: not kept.
+template <int K, int W>
+__device__ void solve_column(const window_block<K, W> &at, __nv_bfloat16 *fresh, __nv_bfloat16 *coefficients) {
+    constexpr int D = W - 1;
+    auto &m = at.m;
+    const int half = at.thread % 2, v = at.thread / 2, width = at.V;
+    window_column<W> column;
+#pragma unroll
+    for (int j = 0; j < D; j++) {
+        column.r[j] = m.columns[column_place(j, v)];
+        column.z[j] = 0.0f;
+        column.value[j] = __bfloat162float(m.rows[swizzled<64>(j, v)]);
+#pragma unroll
+        for (int l = 0; l <= j; l++) column.gram[j][l] = m.gram[j][j - l];
+        if (half == 0 && fresh) fresh[j * width] = __float2bfloat16(column.r[j]);
+    }
+    float u_before = m.gates[D - 1].u;
+#pragma unroll 2
+    for (int i = D; i < 64; i++) {
+        const window_gate gate = m.gates[i];
+        const step_decays decays(gate, u_before);
+        const float side = m.columns[column_place(i, v)];
+        column.value[D] = __bfloat162float(m.rows[swizzled<64>(i, v)]);
+        float near = 0.0f, read = 0.0f, weight[W];
+#pragma unroll
+        for (int j = 0; j < W; j++) column.gram[D][j] = m.gram[i][D - j];
+#pragma unroll
+        for (int j = 0; j < D; j++) near += column.gram[D][j] * column.z[j];
+        column.r[D] = side - far_sum<false>(m.far, m.columns, i - W, half, v) - decays.sight * near;
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            weight[j] = static_cast<float>(D - j) < gate.pairs ? gate.w : 0.0f;
+            column.z[j] = (j < D ? decays.keep * column.z[j] : 0.0f) + weight[j] * column.r[j];
+            if (j > 0) read += m.reads[i][D - j] * column.z[j];
+        }
+        __syncwarp();
+        if (half == 0) {
+            m.rows[swizzled<64>(i, v)] = __float2bfloat16(read);
+            if (fresh) fresh[i * width] = __float2bfloat16(column.r[D]);
+        } else {
+            if (coefficients) coefficients[(i - D) * width] = __float2bfloat16(column.z[0]);
+        }
+        m.columns[column_place(i - D, v)] = column.z[0];
+        column.next(weight, decays.keep);
+        u_before = gate.u;
+    }
+#pragma unroll
+    for (int j = 0; j < D; j++) {
+        m.columns[column_place(64 - D + j, v)] = column.z[j];
+        if (half == 1 && coefficients) coefficients[(64 - D + j) * width] = __float2bfloat16(column.z[j]);
+    }
+}
+
+// What is read of the state and of complete and other pairs: O^T.
+template <int K, int W>
+__device__ void read_columns(const window_block<K, W> &at, float (&O)[32], const float (&S)[K / 2]) {
+    auto &m = at.m;
+    at.template state_product<32>(O, S, m.q);
+    uint32_t near[4][4];
+    transposed_fragments(near, m.rows, at.warp);
+    const int t = at.thread % 4;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const int row = i / 2 * 8 + t * 2;
+        const uint32_t pair = near[i / 4][i % 4];
+        O[i * 2] = __uint_as_float(pair << 16) + power2(m.gates[row].u) * O[i * 2];
+        O[i * 2 + 1] = __uint_as_float(pair & 0xffff0000u) + power2(m.gates[row + 1].u) * O[i * 2 + 1];
+    }
+    float complete[32];
+    at.get_columns(complete);
+    const split_rows parts(complete);
+    const operand_tile high(m.p[0]), low(m.p[1]);
+    products_begin();
+    lower_product(O, parts.high, high, true);
+    lower_product(O, parts.high, low, true);
+    lower_product(O, parts.low, high, true);
+    products_commit();
+    products_wait<0>();
+    products_done(O);
+}
+
+template <int K, int W> __device__ void load_chunk(const window_block<K, W> &at, int c) {
+    at.load_keys_queries(c);
+    load_values<window_threads>(at.m.rows, at.thread, at.a, at.V, at.v, at.b, at.h, c);
+    copy_commit();
+}
+
+template <int K, int W>
+__global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
+    window_forward_kernel(const __grid_constant__ window_task a, int slices) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    auto &m = *reinterpret_cast<window_memory<K, W> *>(memory);
+    window_block<K, W> at(a, m, slices);
+    float S[K / 2];
+    get_state<K>(S, a.S0, at.b, at.h, at.v + at.warp * 16);
+    load_chunk(at, 0);
+#pragma unroll 1
+    for (int c = 0; c < a.chunks; c++) {
+        at.renew();
+        at.write_gates(c);
+        copy_wait<0>();
+        publish();
+        __syncthreads();
+        if (c + 1 < a.chunks) at.prefetch_chunk(a.v, c + 1);
+        at.renew();
+        place_gram(at);
+        at.renew();
+        at.near_reads();
+        at.renew();
+        {
+            float H[32];
+            if (a.states) at.keep_state(a.states, S, c);
+            at.template state_product<64>(H, S, m.x);
+            place_sides(at, H);
+        }
+        __syncthreads();
+        at.renew();
+        const int64_t own = at.rows_at(c) + at.thread / 2;
+        solve_column(at, a.fresh ? a.fresh + own : nullptr, a.coefficients ? a.coefficients + own : nullptr);
+        __syncthreads();
+        at.renew();
+        at.far_reads();
+        publish();
+        __syncthreads();
+        at.renew();
+        float O[32];
+        read_columns(at, O, S);
+        const float h_end = power2(m.gates[63].u);
+#pragma unroll
+        for (int i = 0; i < K / 2; i++) S[i] *= h_end;
+        uint32_t leaving[4][4];
+        at.scaled_columns(leaving, [&](int l) { return at.leave(l); });
+        at.add_to_state(S, leaving, m.x);
+        __syncthreads();
+        at.renew();
+        if (c + 1 < a.chunks) load_chunk(at, c + 1);
+        write_columns(m.p[0], O, a, a.o, at.b, at.h, c, at.v, at.warp);
+    }
+    if (a.S_end.data) set_state<K>(S, a.S_end, at.b, at.h, at.v + at.warp * 16);
+}
+
+template <int K, int W> fwa_status launch_forward(cudaStream_t stream, const window_task &task, int V) {
+    constexpr int bytes = sizeof(window_memory<K, W>);
+    const auto kernel = window_forward_kernel<K, W>;
+    FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * (V / 64)), window_threads, bytes, stream, task, V / 64);
+    return FWA_OK;
+}
+
+} // namespace
+
+namespace fwa {
+
+fwa_status chunk_window_forward(cudaStream_t stream, const window_task &task, int K, int V) {
+    if (task.window == 4)
+        return K == 64 ? launch_forward<64, 4>(stream, task, V) : launch_forward<128, 4>(stream, task, V);
+    return K == 64 ? launch_forward<64, 8>(stream, task, V) : launch_forward<128, 8>(stream, task, V);
+}
+
+} // namespace fwa

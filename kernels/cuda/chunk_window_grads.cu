@@ -1,0 +1,477 @@
+// Chunk form of the window core, backward, the chunk-parallel rest (docs/kernels.md). With C the coefficients of pairs
+// at their last step, D the gradients of residuals at their first one, Y = dO S^T, W = D S^T, Z = C dS'^T:
+//
+//   dP_il = e^{u_i - u_C(l)} dO_i . C_l for l <= i - D, else near        dG_jl = -e^{seen_j - u_C(l)} D_j . C_l for
+//   l <= j - W, else near, and of the largest eigenvalue, with its unit eigenvectors z: dE_t / B_t z_t z_t^T
+//   dQ = dP X + diag(h) Y      dX = dP^T Q + (dG + dG^T) X - diag(e^seen) W + diag(e^{u_C - u_C(l)}) Z
+//
+// bf16 operands, fp32 sums; overwritten, the same bits every time. A block takes a chunk of a value head, 8 warps: each
+// warpgroup has half of the columns of every product. S and then dS' use one tile, dP and dG those of dO and D. Value
+// heads that share keys leave fp32 parts, which shared_rows_kernel adds in their order.
+#include "kernels/cuda/chunk_rows.cuh"
+#include "kernels/cuda/chunk_window.cuh"
+
+namespace {
+
+using namespace fwa;
+
+constexpr int threads = 256;
+
+template <int K, int V> struct grads_memory {
+    __nv_bfloat16 q[64 * K], x[64 * K];       // later dq, dx
+    __nv_bfloat16 d_o[64 * V], pulls[64 * V]; // later dP, dG; then sums, and dG of the eigenvalue
+    __nv_bfloat16 coefficients[64 * V];
+    __nv_bfloat16 state[K * V]; // rows of S^T, then of dS'^T: [V,K]
+    float u[64], seen[64];
+};
+
+// Parts of sums over rows and columns, in the place of dO.
+struct part_sums {
+    float row[2][64], residual[2][64], history[2][64], sight[2][64], leave[2][64], column[4][64], state[8];
+    float pull[64];
+};
+static_assert(sizeof(part_sums) <= 64 * 64 * 2, "fits a tile");
+
+// D [64,32] times the decay of pairs `first` and more rows back, and near ones, packed; the sums of P o D of the far
+// pairs over the columns of the thread's two rows and, added, over these rows of its columns. P, D have columns 32
+// group
+// .. of the tile.
+__device__ void apply_mask(uint32_t (&to)[8], const float (&P)[16], const float (&D)[16], const float *from,
+                           const float *u, int halo, int first, const float *near, float (&column)[8],
+                           float (&row)[2]) {
+    const place at;
+    row[0] = row[1] = 0.0f;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        float masked[8] = {};
+        if (at.group * 2 + j <= at.warp) {
+#pragma unroll
+            for (int n = 0; n < 8; n++) {
+                const int s = (at.group * 2 + j) * 16 + n / 4 * 8 + at.t * 2 + n % 2, high = n % 4 / 2;
+                const int i = at.row + high * 8, back = i - s, k = j * 8 + n;
+                const float decay = back >= first ? power2(from[i] - u[min(s + halo, 63)]) : 0.0f;
+                column[j * 4 + n / 4 * 2 + n % 2] += decay * P[k] * D[k];
+                row[high] += decay * P[k] * D[k];
+                masked[n] = D[k] * decay;
+                if (back >= 0 && back < first) masked[n] = near[i * (halo + 1) + back];
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < 4; n++) to[j * 4 + n] = bf16_pair(masked[n * 2], masked[n * 2 + 1]);
+    }
+}
+
+// Packed rows of the warp, 32 columns of the warpgroup, into a tile [64,64].
+__device__ void place_masked(__nv_bfloat16 *tile, const uint32_t (&d)[8]) {
+    const place at;
+#pragma unroll
+    for (int j = 0; j < 2; j++)
+        store_matrix(tile + swizzled<64>(at.warp * 16 + at.lane % 16, (at.group * 2 + j) * 16 + at.lane / 16 * 8),
+                     d[j * 4], d[j * 4 + 1], d[j * 4 + 2], d[j * 4 + 3]);
+}
+
+// The sum over the warp's rows of the column that this thread keeps.
+__device__ float column_sum(float (&column)[8]) {
+    const place at;
+    float kept = 0.0f;
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+        for (int offset = 4; offset < 32; offset *= 2) column[n] += __shfl_xor_sync(everyone, column[n], offset);
+        if (at.g == n) kept = column[n];
+    }
+    return kept;
+}
+
+// Puts dS' in the place of S, some pieces at a time; returns the warp's part of <S, dS'>.
+template <int K, int V> __device__ float replace_state(__nv_bfloat16 *tile, const uint4 *from) {
+    constexpr int pieces = K * V / 8 / threads, batch = pieces < 4 ? pieces : 4;
+    const place at;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < pieces; i += batch) {
+        uint4 behind[batch];
+#pragma unroll
+        for (int e = 0; e < batch; e++) behind[e] = from[(i + e) * threads + at.thread];
+#pragma unroll
+        for (int e = 0; e < batch; e++) {
+            auto *to = reinterpret_cast<uint4 *>(tile + block_place<V, K>((i + e) * threads + at.thread));
+            const uint4 S = *to;
+            sum += (dot_pair(S.x, behind[e].x) + dot_pair(S.y, behind[e].y)) +
+                   (dot_pair(S.z, behind[e].z) + dot_pair(S.w, behind[e].w));
+            *to = behind[e];
+        }
+    }
+    return warp_sum(sum);
+}
+
+// What a block is for.
+struct tile_of {
+    int c, head, b, h, hq;
+    __device__ explicit tile_of(const chunk_task &a) {
+        int block;
+        asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+        c = block % a.chunks, head = block / a.chunks, b = head / a.H, h = head % a.H, hq = h / a.group;
+    }
+    __device__ int64_t close(const window_task &a) const {
+        return (static_cast<int64_t>(head) * a.chunks + c) * window_close(a.window);
+    }
+};
+
+// Gradients of the gates by one warp: lane l has rows 2 l and 2 l + 1. With a_i the sum of row i of P o dP, n_j of G o
+// dG, b_l of column l of both, far pairs alone, and h_i Q_i . Y_i in a_i, -e^{seen_j} X_j . W_j in n_j, dw and a share
+// of dlg coming from near ones:
+//   dlg_t = sum_{i >= t} a_i + sum_{j > t} n_j - sum_{l + D >= t} b_l + sum_{l + D < t} e^{u_C - u_C(l)} X_l . Z_l
+//           + h_C <S, dS'>
+template <int K, int V>
+__device__ gate_pair gate_grads(const grads_memory<K, V> &m, const part_sums &parts, const float *close, int halo) {
+    const place at;
+    float behind[2], before[2], residual[2], state = 0.0f;
+    gate_pair to;
+    for (int i = 0; i < 8; i++) state += parts.state[i];
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        const int r = at.lane * 2 + e, l = r - halo;
+        float column = 0.0f;
+        before[e] = 0.0f;
+        if (l >= 0) {
+            column = (parts.column[0][l] + parts.column[1][l]) + (parts.column[2][l] + parts.column[3][l]);
+            before[e] = (parts.leave[0][l] + parts.leave[1][l]) * power2(m.u[63] - m.u[r]);
+        }
+        to.dw[e] = close[64 * 2 * (halo + 1) + r];
+        to.dlg[e] = close[64 * (2 * (halo + 1) + 1) + r];
+        residual[e] =
+            parts.residual[0][r] + parts.residual[1][r] - power2(m.seen[r]) * (parts.sight[0][r] + parts.sight[1][r]);
+        behind[e] = parts.row[0][r] + parts.row[1][r] - column +
+                    power2(m.u[r]) * (parts.history[0][r] + parts.history[1][r]) + residual[e];
+    }
+    const float all_before = sum_before(before[0] + before[1], at.lane) - before[0] - before[1];
+    const float all_behind = sum_behind(behind[0] + behind[1], at.lane);
+    const float through = power2(m.u[63]) * state;
+    to.dlg[0] += all_behind - residual[0] + all_before + through;
+    to.dlg[1] += all_behind - behind[0] - residual[1] + all_before + before[0] + through;
+    return to;
+}
+
+// This warpgroup's columns of the thread's rows, in fp32, to rows of [64,columns].
+template <int columns> __device__ void keep_part(float *to, const float (&d)[columns / 4]) {
+    const place at;
+#pragma unroll
+    for (int i = 0; i < columns / 4; i += 2)
+        *reinterpret_cast<float2 *>(to + (at.row + i % 4 / 2 * 8) * columns + at.group * (columns / 2) + i / 4 * 8 +
+                                    at.t * 2) = make_float2(d[i], d[i + 1]);
+}
+
+// Tiles as operands, and where this warpgroup's columns start. Made anew in every phase, as `place` is, out of one
+// register.
+template <int K, int V> struct operands {
+    int group;
+    operand_tile q, x, d_o, pulls, coefficients, state;
+    __device__ explicit operands(const grads_memory<K, V> &m)
+        : group(place().group), q(first(m)), x(q, 64 * K), d_o(x, 64 * K), pulls(d_o, 64 * V),
+          coefficients(pulls, 64 * V), state(coefficients, 64 * V) {}
+
+    __device__ static operand_tile first(const grads_memory<K, V> &m) {
+        operand_tile q(m.q);
+        asm volatile("" : "+r"(q.at));
+        return q;
+    }
+    // 16 columns from k or v on of these, contracted.
+    __device__ static int along(int k) {
+        return k / 64 * 4096 + k % 64;
+    }
+    // Rows 32 group .. of these are columns of the product.
+    __device__ uint64_t rows_along(const operand_tile &tile, int k) const {
+        return tile.k(group * 2048 + along(k));
+    }
+    __device__ uint64_t states(int v) const {
+        return state.mn(own_columns<K>(group, V) + v * 64, V);
+    }
+    __device__ uint64_t rows_of(const operand_tile &tile, int s) const {
+        return tile.mn(own_columns<K>(group) + s * 64, 64);
+    }
+};
+
+template <int K, int V>
+__device__ void load_operands(grads_memory<K, V> &m, const window_task &a, const chunk_rate &rate) {
+    const tile_of tile(a);
+    const int thread = place().thread, c = tile.c, b = tile.b, h = tile.h, hq = tile.hq;
+    const int64_t row = (static_cast<int64_t>(tile.head) * a.chunks + c) * 64;
+    load_steps<K, threads>(m.q, thread, a, a.q, b, hq, c);
+    load_keys<K, threads>(m.x, thread, a, b, hq, c);
+    load_steps<V, threads>(m.d_o, thread, a, a.d_o, b, h, c);
+    load_tile<V, threads>(m.pulls, thread, {a.pulls + row * V, V, 0, 64, nullptr, 0, nullptr});
+    load_tile<V, threads>(m.coefficients, thread, {a.coefficients + row * V, V, 0, 64, nullptr, 0, nullptr});
+    load_blocks<V, K, threads>(m.state, thread, blocks_at<K>(a.states, a, tile.head, c, V, 0));
+    copy_commit();
+    if (thread < 64) {
+        m.u[thread] = a.u[row + thread], m.seen[thread] = a.seen[row + thread];
+        const int t = tile_step(a, c, thread);
+        if (t >= 0 && t < a.T) prefetch_scalars(rate.task, b, h, t);
+        prefetch(rate.energy + ((static_cast<int64_t>(b) * a.Hq + hq) * a.chunks + c) * 64 + thread);
+        if (thread < window_close(a.window) / 32) prefetch(a.close + tile.close(a) + thread * 32);
+    }
+    if (thread < K * V / 64) prefetch_far(blocks_at<K>(a.grads, a, tile.head, c, V, 0) + thread * 8);
+    copy_wait<0>();
+    publish();
+    __syncthreads();
+}
+
+// dP and dG, packed, and the sums of their far entries.
+struct masked_tiles {
+    uint32_t reads[8], gram[8];
+    float row[2], residual[2], column;
+};
+
+template <int K, int V> __device__ void masked_products(masked_tiles &to, grads_memory<K, V> &m, const window_task &a) {
+    const operands<K, V> at(m);
+    const float *close = a.close + tile_of(a).close(a);
+    float P[16], D[16], column[8] = {};
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < K; k += 16) product<32, 0, 0>(P, at.q.k(at.along(k)), at.rows_along(at.x, k), k > 0);
+#pragma unroll
+    for (int v = 0; v < V; v += 16)
+        product<32, 0, 0>(D, at.d_o.k(at.along(v)), at.rows_along(at.coefficients, v), v > 0);
+    products_commit();
+    products_wait<0>();
+    products_done(P);
+    products_done(D);
+    apply_mask(to.reads, P, D, m.u, m.u, a.halo, a.halo, close + 64 * a.window, column, to.row);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < K; k += 16) product<32, 0, 0>(P, at.x.k(at.along(k)), at.rows_along(at.x, k), k > 0);
+#pragma unroll
+    for (int v = 0; v < V; v += 16)
+        product<32, 0, 0>(D, at.pulls.k(at.along(v)), at.rows_along(at.coefficients, v), v > 0);
+    products_commit();
+    products_wait<0>();
+    products_done(P);
+    products_done(D);
+#pragma unroll
+    for (int i = 0; i < 16; i++) D[i] = -D[i];
+    apply_mask(to.gram, P, D, m.seen, m.u, a.halo, a.window, close, column, to.residual);
+    to.column = column_sum(column);
+}
+
+// Dots of rows, in the two rows of a thread.
+struct row_sums {
+    float2 history, sight, leave;
+};
+
+// dq = diag(h) Y, dx = -diag(e^seen) W
+template <int K, int V>
+__device__ void state_products(float (&dq)[K / 4], float (&dx)[K / 4], row_sums &sums, const grads_memory<K, V> &m) {
+    const operands<K, V> at(m);
+    const place own;
+    products_begin();
+#pragma unroll
+    for (int v = 0; v < V; v += 16) {
+        product<K / 2, 0, 1>(dq, at.d_o.k(at.along(v)), at.states(v), v > 0);
+        product<K / 2, 0, 1>(dx, at.pulls.k(at.along(v)), at.states(v), v > 0);
+    }
+    products_commit();
+    products_wait<0>();
+    products_done(dq);
+    products_done(dx);
+    sums.history = row_dots<K>(dq, m.q + own_columns<K>(own.group));
+    sums.sight = row_dots<K>(dx, m.x + own_columns<K>(own.group));
+    scale_rows(dq, power2(m.u[own.row]), power2(m.u[own.row + 8]));
+    scale_rows(dx, -power2(m.seen[own.row]), -power2(m.seen[own.row + 8]));
+}
+
+// dx += diag(leave) Z
+template <int K, int V>
+__device__ void leaving_products(float (&dx)[K / 4], row_sums &sums, const grads_memory<K, V> &m, int halo) {
+    const operands<K, V> at(m);
+    const place own;
+    float Z[K / 4];
+    products_begin();
+#pragma unroll
+    for (int v = 0; v < V; v += 16) product<K / 2, 0, 1>(Z, at.coefficients.k(at.along(v)), at.states(v), v > 0);
+    products_commit();
+    products_wait<0>();
+    products_done(Z);
+    sums.leave = row_dots<K>(Z, m.x + own_columns<K>(own.group));
+    const float low = power2(m.u[63] - m.u[min(own.row + halo, 63)]);
+    const float high = power2(m.u[63] - m.u[min(own.row + 8 + halo, 63)]);
+#pragma unroll
+    for (int i = 0; i < K / 4; i++) dx[i] += (i % 4 < 2 ? low : high) * Z[i];
+}
+
+// dx += dP^T Q + (dG + dG^T) X
+template <int K, int V> __device__ void key_products(float (&dx)[K / 4], const grads_memory<K, V> &m) {
+    const operands<K, V> at(m);
+    products_begin();
+#pragma unroll
+    for (int s = 0; s < 64; s += 16) {
+        product<K / 2, 1, 1>(dx, at.d_o.mn(s * 64, 64), at.rows_of(at.q, s), true);
+        product<K / 2, 0, 1>(dx, at.pulls.k(s), at.rows_of(at.x, s), true);
+        product<K / 2, 1, 1>(dx, at.pulls.mn(s * 64, 64), at.rows_of(at.x, s), true);
+    }
+    products_commit();
+    products_wait<0>();
+    products_done(dx);
+}
+
+__device__ void place_sums(part_sums &parts, masked_tiles &masked, const row_sums &sums, float state) {
+    const place at;
+#pragma unroll
+    for (int e = 0; e < 2; e++)
+        masked.row[e] = quad_sum(masked.row[e]), masked.residual[e] = quad_sum(masked.residual[e]);
+    if (at.t == 0) {
+        const int low = at.row, high = at.row + 8;
+        parts.row[at.group][low] = masked.row[0], parts.row[at.group][high] = masked.row[1];
+        parts.residual[at.group][low] = masked.residual[0], parts.residual[at.group][high] = masked.residual[1];
+        parts.history[at.group][low] = sums.history.x, parts.history[at.group][high] = sums.history.y;
+        parts.sight[at.group][low] = sums.sight.x, parts.sight[at.group][high] = sums.sight.y;
+        parts.leave[at.group][low] = sums.leave.x, parts.leave[at.group][high] = sums.leave.y;
+    }
+    parts.column[at.warp][kept_column()] = masked.column;
+    if (at.lane == 0) parts.state[at.thread / 32] = state;
+}
+
+// 2 sum_t dE_t / B_t z_t z_t^T of the chunk's steps, into a tile; pull: dE_t / B_t.
+__device__ void place_energies(__nv_bfloat16 *tile, const float *pull, const window_task &a) {
+    const tile_of of(a);
+    const int W = a.window, D = a.halo, thread = place().thread, row = thread / 4;
+    const float *top = a.top + ((static_cast<int64_t>(of.b) * a.Hq + of.hq) * a.chunks + of.c) * (64 * W);
+    for (int column = thread % 4 * 16; column < thread % 4 * 16 + 16; column++) {
+        float sum = 0.0f;
+        const int first = max(max(row, column), D), last = min(min(row, column) + D, 63);
+        for (int i = first; i <= last; i++)
+            sum += 2.0f * pull[i] * top[i * W + row - i + D] * top[i * W + column - i + D];
+        tile[swizzled<64>(row, column)] = __float2bfloat16(sum);
+    }
+}
+
+// dx += A X for the symmetric A of place_energies.
+template <int K, int V> __device__ void energy_products(float (&dx)[K / 4], const grads_memory<K, V> &m) {
+    const operands<K, V> at(m);
+    products_begin();
+#pragma unroll
+    for (int s = 0; s < 64; s += 16) product<K / 2, 0, 1>(dx, at.pulls.k(s), at.rows_of(at.x, s), true);
+    products_commit();
+    products_wait<0>();
+    products_done(dx);
+}
+
+// Rows of dq, through the tile of Q.
+template <int K, int V>
+__device__ void write_queries(grads_memory<K, V> &m, const uint32_t (&pairs)[K / 8], const window_task &a) {
+    const tile_of tile(a);
+    __nv_bfloat16 *own = m.q + own_columns<K>(place().group);
+    const int first = tile_step(a, tile.c, 0);
+    place_rows<K>(own, pairs);
+    copy_rows<K>(own, a.dq.row(tile.b, first, tile.hq), a.dq.time, a.halo, a.T - first);
+}
+template <int K, int V>
+__device__ void write_keys(grads_memory<K, V> &m, const float (&dx)[K / 4], const window_task &a) {
+    const tile_of tile(a);
+    const place at;
+    float *edges = a.edge_x + (static_cast<int64_t>(tile.head) * a.chunks + tile.c) * ((2 * a.halo + 1) * K);
+    write_rows<K>(m.x + own_columns<K>(at.group), dx, edges, a, a.dk, tile.b, tile.hq, tile.c, a.shift);
+    if (a.shift && a.dk.data && tile.c + 1 == a.chunks && at.thread < K / 8)
+        *reinterpret_cast<uint4 *>(a.dk.row(tile.b, a.T - 1, tile.hq) + at.thread * 8) = make_uint4(0, 0, 0, 0);
+}
+
+template <int K, int V>
+__global__ void __launch_bounds__(threads, 2)
+    window_grads_kernel(const __grid_constant__ window_task a, const __grid_constant__ chunk_rate rate) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    auto &m = *reinterpret_cast<grads_memory<K, V> *>(memory);
+    auto &parts = *reinterpret_cast<part_sums *>(m.d_o);
+    load_operands(m, a, rate);
+    masked_tiles masked;
+    masked_products(masked, m, a);
+    float dq[K / 4], dx[K / 4], state;
+    row_sums sums;
+    state_products(dq, dx, sums, m);
+    __syncthreads();
+    place_masked(m.d_o, masked.reads);
+    place_masked(m.pulls, masked.gram);
+    {
+        const tile_of tile(a);
+        state = replace_state<K, V>(m.state, blocks_at<K>(a.grads, a, tile.head, tile.c, V, 0));
+    }
+    publish();
+    __syncthreads();
+    uint32_t dq_pairs[K / 8];
+    {
+        const operands<K, V> at(m);
+        products_begin();
+#pragma unroll
+        for (int s = 0; s < 64; s += 16) product<K / 2, 0, 1>(dq, at.d_o.k(s), at.rows_of(at.x, s), true);
+        products_commit();
+        products_wait<0>();
+        products_done(dq);
+        if (a.dq_parts) keep_part<K>(a.dq_parts + static_cast<int64_t>(blockIdx.x) * (64 * K), dq);
+        pack_pairs(dq_pairs, dq);
+    }
+    leaving_products(dx, sums, m, a.halo);
+    key_products(dx, m);
+    __syncthreads();
+    place_sums(parts, masked, sums, state);
+    if (a.dq.data && !a.dq_parts) write_queries(m, dq_pairs, a);
+    __syncthreads();
+    if (place().thread < 32) {
+        const place at;
+        const tile_of tile(a);
+        float energy[2] = {0.0f, 0.0f};
+        scalar_grads(rate, a, gate_grads(m, parts, a.close + tile.close(a), a.halo), tile.b, tile.hq, tile.h, tile.c,
+                     energy);
+        parts.pull[at.lane * 2] = energy[0], parts.pull[at.lane * 2 + 1] = energy[1];
+    }
+    __syncthreads();
+    place_energies(m.pulls, parts.pull, a);
+    publish();
+    __syncthreads();
+    energy_products(dx, m);
+    __syncthreads();
+    if (a.dx_parts)
+        keep_part<K>(a.dx_parts + static_cast<int64_t>(blockIdx.x) * (64 * K), dx);
+    else
+        write_keys(m, dx, a);
+}
+
+// Adds the parts of value heads that share a query/key head. A block has a row of a tile, a thread a column.
+__global__ void shared_rows_kernel(const __grid_constant__ window_task a, int K) {
+    const int r = static_cast<int>(blockIdx.x) % 64, tile = static_cast<int>(blockIdx.x) / 64, c = tile % a.chunks;
+    const int key = tile / a.chunks, b = key / a.Hq, hq = key % a.Hq, t = tile_step(a, c, r);
+    const int k = static_cast<int>(threadIdx.x), edge = edge_row(a, c, r, a.shift);
+    float dq = 0.0f, dx = 0.0f;
+    for (int h = 0; h < a.group; h++) {
+        const int64_t head = static_cast<int64_t>(b) * a.H + hq * a.group + h;
+        const int64_t at = ((head * a.chunks + c) * 64 + r) * K + k;
+        dq += a.dq_parts[at], dx += a.dx_parts[at];
+    }
+    if (edge >= 0) a.edge_x[(static_cast<int64_t>(tile) * (2 * a.halo + 1) + edge) * K + k] = dx;
+    if (t >= a.T) return;
+    if (a.dq.data && r >= a.halo) a.dq.row(b, t, hq)[k] = __float2bfloat16(dq);
+    if (!a.dk.data) return;
+    if (edge < 0) a.dk.row(b, t - a.shift, hq)[k] = __float2bfloat16(dx);
+    if (a.shift && t == a.T - 1) a.dk.row(b, t, hq)[k] = __float2bfloat16(0.0f);
+}
+
+template <int K, int V> fwa_status launch_grads(cudaStream_t stream, const window_task &task, const chunk_rate &rate) {
+    constexpr int bytes = sizeof(grads_memory<K, V>);
+    const auto kernel = window_grads_kernel<K, V>;
+    FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * task.chunks), threads, bytes, stream, task, rate);
+    if (task.dq_parts)
+        FWA_LAUNCH(shared_rows_kernel, static_cast<unsigned>(task.B * task.Hq * task.chunks * 64), K, 0, stream, task,
+                   K);
+    return FWA_OK;
+}
+
+} // namespace
+
+namespace fwa {
+
+fwa_status chunk_window_grads(cudaStream_t stream, const window_task &task, const chunk_rate &rate) {
+    const bool narrow = rate.task.V == 64;
+    if (rate.task.K == 64)
+        return narrow ? launch_grads<64, 64>(stream, task, rate) : launch_grads<64, 128>(stream, task, rate);
+    return narrow ? launch_grads<128, 64>(stream, task, rate) : launch_grads<128, 128>(stream, task, rate);
+}
+
+} // namespace fwa

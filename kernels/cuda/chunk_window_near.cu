@@ -1,0 +1,257 @@
+// Chunk form of the window core, backward: the sums over V that pairs of one window make, per chunk (docs/kernels.md).
+// With r, e and the coefficients Z as in the serial kernels, for rows of a distance below W:
+//
+//   dG_{a,b} = -sum_i w_i (e_ia . Z_{i-1,b} + e_ib . Z_{i-1,a})      dP_il = dO_i . Z_il      dw_i = sum_j e_ij . r_ij
+//   dlg_i    = gamma_i (sum_{l near} e_il . Z_{i-1,l} - sum_{j near} y_j . (S_{i-1}^T x_j without near l))
+//
+// where y_j is what steps > i add to the gradient of the residual of j. A pair's first residual and the values are
+// enough to have all others again, as in the forward pass. A warp takes a chunk of a value head, step by step, lanes
+// along V; the sums of a step are made at once. fp32; overwritten, the same bits every time.
+#include "kernels/cuda/chunk_rows.cuh"
+#include "kernels/cuda/chunk_window.cuh"
+
+namespace {
+
+using namespace fwa;
+
+constexpr int warps = 4;
+
+// N columns of bf16.
+template <int N> __device__ void get_row(float (&to)[N], const __nv_bfloat16 *from) {
+    unpack<__nv_bfloat16>(to, load_words<N>(from));
+}
+
+template <int N> __device__ float dot(const float (&x)[N], const float (&y)[N]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < N; k++) sum += x[k] * y[k];
+    return sum;
+}
+
+// Sum number `lane` of 32 over the warp.
+__device__ float warp_sums(float (&x)[32], int lane) {
+#pragma unroll
+    for (int reach = 16; reach > 0; reach /= 2) {
+        const bool upper = lane & reach;
+#pragma unroll
+        for (int i = 0; i < reach; i++) {
+            const float other = upper ? x[i] : x[i + reach], own = upper ? x[i + reach] : x[i];
+            x[i] = own + __shfl_xor_sync(everyone, other, reach);
+        }
+    }
+    return x[0];
+}
+
+// Of the steps of a chunk: members of the window as columns [W][N], G of them, and coefficients of the D pairs before
+// the window as well, z[D + m] that of member m; all that was written decays on.
+template <int W, int N> struct window_rows {
+    static constexpr int D = W - 1;
+    float r[W][N], value[W][N], z[2 * D][N], gram[W][W];
+    float weight[W], keep, sight;
+
+    // Behind a step whose new coefficients are `last`.
+    __device__ void next(const float (&last)[N]) {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            float after[W], written[W];
+#pragma unroll
+            for (int j = 0; j < W; j++) written[j] = weight[j] * r[j][k];
+#pragma unroll
+            for (int j = 1; j < W; j++) {
+                float sum = 0.0f;
+#pragma unroll
+                for (int l = 0; l < W; l++) sum += (l <= j ? gram[j][l] : gram[l][j]) * written[l];
+                after[j] = keep * r[j][k] + (1.0f - keep) * value[j][k] - sum;
+            }
+#pragma unroll
+            for (int j = 0; j < D; j++) r[j][k] = after[j + 1], value[j][k] = value[j + 1][k];
+#pragma unroll
+            for (int n = 0; n < 2 * D - 1; n++) z[n][k] = z[n + 1][k];
+            z[2 * D - 1][k] = last[k];
+        }
+#pragma unroll
+        for (int j = 0; j < D; j++)
+#pragma unroll
+            for (int l = 0; l <= j; l++) gram[j][l] = gram[j + 1][l + 1];
+    }
+};
+
+// Where the sums of a step stand among `count`: of members j and j - p at j W + p, but of w at D W; reads p back, then
+// the decay.
+template <int W> constexpr int step_sums = (W * W + W + 31) / 32 * 32;
+
+template <int W, int V> struct near_block {
+    static constexpr int D = W - 1, N = V / 32;
+    const window_task &a;
+    int64_t tile;
+    int b, h, c, lane;
+    float *close; // in shared memory
+
+    __device__ window_gate gate(int r) const {
+        const int64_t at = tile * 64 + r;
+        return {a.u[at], a.seen[at], a.w[at], a.pairs[at]};
+    }
+    // Row r of v of the tile.
+    __device__ void value_row(float (&to)[N], int r) const {
+        const int t = tile_step(a, c, r);
+        const __nv_bfloat16 *from = nullptr;
+        if (t >= 0 && t < a.T) from = a.v.row(b, t, h);
+        if (t < 0 && a.first_v) from = a.first_v + (static_cast<int64_t>(b * a.H + h) * (D + 1) + r) * V;
+#pragma unroll
+        for (int k = 0; k < N; k++) to[k] = 0.0f;
+        if (from) get_row<N>(to, from + lane * N);
+    }
+    __device__ void member_row(float (&to)[N], int i, int j) const {
+        get_row<N>(to, a.members + ((tile * 64 + i) * W + j) * V + lane * N);
+    }
+    __device__ float weight(const window_gate &g, int j) const {
+        return static_cast<float>(D - j) < g.pairs ? g.w : 0.0f;
+    }
+
+    // -sum_j y_j . (S^T x_j without near l), elementwise, behind step i.
+    __device__ void later_pulls(float (&to)[N], const window_rows<W, N> &rows, int i, float u) const {
+#pragma unroll
+        for (int k = 0; k < N; k++) to[k] = 0.0f;
+#pragma unroll
+        for (int j = 1; j < W; j++) {
+            float y[N] = {};
+#pragma unroll
+            for (int ahead = 1; ahead <= j; ahead++) {
+                if (i + ahead > 63) continue;
+                const window_gate g = gate(i + ahead);
+                const float by = weight(g, j - ahead) * power2(g.seen - u);
+                float e[N];
+                member_row(e, i + ahead, j - ahead);
+#pragma unroll
+                for (int k = 0; k < N; k++) y[k] += by * e[k];
+            }
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                float seen = rows.value[j][k] - rows.r[j][k];
+#pragma unroll
+                for (int l = 0; l < D; l++) seen -= (l <= j ? rows.gram[j][l] : rows.gram[l][j]) * rows.z[D + l][k];
+                to[k] -= y[k] * seen;
+            }
+        }
+    }
+
+    // Step i, whose new member is missing in `rows` but for its value and G.
+    __device__ void step(window_rows<W, N> &rows, int i, const window_gate &g) const {
+        float e[W][N], pull[W][N], d_o[N] = {}, sums[step_sums<W>] = {}, share[N];
+        get_row<N>(rows.r[D], a.fresh + (tile * 64 + i) * V + lane * N);
+        const int t = tile_step(a, c, i);
+        if (a.d_o.data && t < a.T) get_row<N>(d_o, a.d_o.row(b, t, h) + lane * N);
+        later_pulls(share, rows, i, g.u);
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            member_row(e[j], i, j);
+            rows.weight[j] = weight(g, j);
+            if (static_cast<float>(D - j) < g.pairs) sums[D * W] += dot(e[j], rows.r[j]);
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                pull[j][k] = -rows.sight * rows.weight[j] * e[j][k];
+                if (j < D) share[k] += e[j][k] * rows.z[D + j][k];
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < N; k++) sums[W * W + D] += rows.keep * share[k];
+#pragma unroll
+        for (int j = 0; j < W; j++)
+#pragma unroll
+            for (int p = j == D; p < W; p++) {
+                sums[j * W + p] = dot(pull[j], rows.z[D + j - p]);
+                if (p > 0 && j < D && p <= j) sums[j * W + p] += dot(pull[j - p], rows.z[D + j]);
+            }
+        float last[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            last[k] = rows.weight[D] * rows.r[D][k];
+#pragma unroll
+            for (int n = 0; n < 2 * D; n++)
+                rows.z[n][k] = rows.keep * rows.z[n][k] + (n < D ? 0.0f : rows.weight[n - D] * rows.r[n - D][k]);
+        }
+        sums[W * W] = dot(d_o, last);
+#pragma unroll
+        for (int p = 1; p < D; p++) sums[W * W + p] = dot(d_o, rows.z[2 * D - p]);
+#pragma unroll
+        for (int n = 0; n < step_sums<W>; n += 32) {
+            float some[32];
+#pragma unroll
+            for (int k = 0; k < 32; k++) some[k] = sums[n + k];
+            add_sum(i, n + lane, warp_sums(some, lane));
+        }
+        rows.next(last);
+    }
+
+    __device__ void add_sum(int i, int n, float sum) const {
+        if (n == D * W)
+            close[64 * (2 * W) + i] = sum;
+        else if (n < W * W)
+            close[(i - D + n / W) * W + n % W] += sum;
+        else if (n < W * W + D)
+            close[64 * W + i * W + n - W * W] = sum;
+        else if (n == W * W + D)
+            close[64 * (2 * W + 1) + i] = sum;
+    }
+
+    __device__ void run() const {
+        window_rows<W, N> rows;
+        const float *gram = a.gram + ((static_cast<int64_t>(b) * a.Hq + h / a.group) * a.chunks + c) * (64 * W);
+        for (int n = lane; n < window_close(W); n += 32) close[n] = 0.0f;
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j < D; j++) {
+            get_row<N>(rows.r[j], a.fresh + (tile * 64 + j) * V + lane * N);
+            value_row(rows.value[j], j);
+#pragma unroll
+            for (int l = 0; l <= j; l++) rows.gram[j][l] = gram[j * W + j - l];
+        }
+#pragma unroll
+        for (int n = 0; n < 2 * D * N; n++) rows.z[n / N][n % N] = 0.0f;
+        float u_before = 0.0f;
+#pragma unroll 1
+        for (int i = D; i < 64; i++) {
+            const window_gate g = gate(i);
+            rows.keep = power2(g.u - u_before), rows.sight = power2(g.seen - u_before);
+            value_row(rows.value[D], i);
+#pragma unroll
+            for (int j = 0; j < W; j++) rows.gram[D][j] = gram[i * W + D - j];
+            step(rows, i, g);
+            u_before = g.u;
+        }
+        __syncwarp();
+        float *to = a.close + tile * window_close(W);
+        for (int n = lane; n < window_close(W); n += 32) to[n] = close[n];
+    }
+};
+
+template <int W, int V>
+__global__ void __launch_bounds__(warps * 32, W == 4 ? 3 : 2)
+    window_near_kernel(const __grid_constant__ window_task a) {
+    __shared__ float close[warps][window_close(W)];
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int64_t tile = static_cast<int64_t>(blockIdx.x) * warps + warp;
+    if (tile >= static_cast<int64_t>(a.B) * a.H * a.chunks) return;
+    const int c = static_cast<int>(tile % a.chunks), head = static_cast<int>(tile / a.chunks);
+    const near_block<W, V> block = {a,          tile, head / a.H, head % a.H, c, static_cast<int>(threadIdx.x) % 32,
+                                    close[warp]};
+    block.run();
+}
+
+template <int W, int V> fwa_status launch_near(cudaStream_t stream, const window_task &task) {
+    const int64_t tiles = static_cast<int64_t>(task.B) * task.H * task.chunks;
+    const auto kernel = window_near_kernel<W, V>;
+    FWA_LAUNCH(kernel, static_cast<unsigned>((tiles + warps - 1) / warps), warps * 32, 0, stream, task);
+    return FWA_OK;
+}
+
+} // namespace
+
+namespace fwa {
+
+fwa_status chunk_window_near(cudaStream_t stream, const window_task &task, int V) {
+    if (task.window == 4) return V == 64 ? launch_near<4, 64>(stream, task) : launch_near<4, 128>(stream, task);
+    return V == 64 ? launch_near<8, 64>(stream, task) : launch_near<8, 128>(stream, task);
+}
+
+} // namespace fwa

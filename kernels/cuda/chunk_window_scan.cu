@@ -1,0 +1,223 @@
+// Chunk form of the window core, backward, the serial part (docs/kernels.md), from the last chunk to the first. With
+// e_ij = x_j . dS_i, the gradient of the coefficient of pair j behind step i, and D_j = sum_{i >= j} e^{seen_i -
+// seen_j} w_i e_ij, the gradient of the residual of j at its first step, all in a column of V:
+//
+//   e_{i,i-D} = e^{u_C - u_i} (X dS')_{i-D} + sum_{t >= i} e^{u_t - u_i} P_{t,i-D} dO_t
+//               - sum_{j > i} e^{seen_j - u_i} G_{i-D,j} D_j - sum_{j near} G_{i-D,j} (what steps > i add to D_j)
+//   e_ij = P_ij dO_i + gamma_{i+1} e_{i+1,j} - w_{i+1} sum_l G_jl e_{i+1,l}      j > i - D
+//   dv_j = sum_i w_i e_ij      dS = h_C dS' + Q^T diag(h) dO - X^T diag(e^seen) D
+//
+// so that a step takes one sum over all later pairs, for its oldest member. dS' behind every chunk, D and e are kept as
+// bf16 for the chunk-parallel rest; dv, edge_v and the gradient of the first state are overwritten.
+#include "kernels/cuda/chunk_window_serial.cuh"
+
+namespace {
+
+using namespace fwa;
+
+// Weights of later pairs in the gradient of each step's oldest member, and x_{l+p} . x_l.
+template <int K, int W> __device__ void place_gram(const window_block<K, W> &at) {
+    float G[32];
+    auto &m = at.m;
+    at.products_with_keys(G, m.x);
+    at.each_entry(G, [&](int j, int l, float x) {
+        if (j >= l && j - l < W) m.gram[l][j - l] = x;
+        const int last = 63 - l - W, behind = 63 - j;
+        if (last < 0 || behind > (last | 7)) return;
+        const float weight = behind <= last ? x * power2(m.gates[j].seen - m.gates[l + W - 1].u) : 0.0f;
+        m.far[far_row(last) + (behind & 1) * far_half(last) + behind / 2] = weight;
+    });
+}
+
+// Members of the window of a step in a column: gradients of their coefficients, what later steps add to those of their
+// first residuals, to those of their values; G of the members, its lower half.
+template <int W> struct window_column {
+    float e[W], later[W], value[W], gram[W][W];
+
+    // Before a step with these weights: to the window of the step before, whose first member is missing.
+    __device__ void next(const float (&weighted)[W], const step_decays &decays) {
+        constexpr int D = W - 1;
+        float before[W];
+#pragma unroll
+        for (int j = 0; j < D; j++) {
+            float sum = 0.0f;
+#pragma unroll
+            for (int l = 0; l < W; l++) sum += (l <= j ? gram[j][l] : gram[l][j]) * weighted[l];
+            before[j] = decays.keep * e[j] - decays.sight * sum;
+        }
+#pragma unroll
+        for (int j = D; j > 0; j--) {
+            e[j] = before[j - 1];
+            later[j] = decays.sight * weighted[j - 1] + decays.keep * later[j - 1];
+            value[j] = value[j - 1] + weighted[j - 1];
+#pragma unroll
+            for (int l = j; l > 0; l--) gram[j][l] = gram[j - 1][l - 1];
+        }
+        later[0] = value[0] = 0.0f;
+    }
+};
+
+// Row r of dv of the tile.
+template <int K, int W> __device__ void write_value(const window_block<K, W> &at, int c, int r, float dv) {
+    const window_task &a = at.a;
+    const int column = at.v + at.thread / 2, edge = edge_row(a, c, r, 0), t = tile_step(a, c, r);
+    if (edge >= 0)
+        a.edge_v[((static_cast<int64_t>(at.head) * a.chunks + c) * (2 * a.halo + 1) + edge) * at.V + column] = dv;
+    else if (t < a.T && a.dv.data)
+        a.dv.row(at.b, t, at.h)[column] = __float2bfloat16(dv);
+}
+
+// A column through the steps of a chunk, from the last on.
+template <int K, int W>
+__device__ void scan_column(const window_block<K, W> &at, int c, __nv_bfloat16 *pulls, __nv_bfloat16 *members) {
+    constexpr int D = W - 1;
+    auto &m = at.m;
+    const int half = at.thread % 2, v = at.thread / 2, width = at.V;
+    window_column<W> column;
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+        column.later[j] = column.value[j] = 0.0f;
+        column.e[j] = m.columns[column_place(63 - D + j, v)];
+#pragma unroll
+        for (int l = 1; l <= j; l++) column.gram[j][l] = m.gram[63 - D + l][j - l];
+    }
+#pragma unroll 2
+    for (int i = 63; i >= D; i--) {
+        const window_gate gate = m.gates[i];
+        const step_decays decays(gate, m.gates[i - 1].u);
+        const float d_o = __bfloat162float(m.rows[swizzled<64>(i, v)]);
+        float near = 0.0f, weighted[W];
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            column.gram[j][0] = m.gram[i - D][j];
+            if (j > 0) near += column.gram[j][0] * column.later[j], column.e[j] += m.reads[i][D - j] * d_o;
+        }
+        column.e[0] = m.columns[column_place(i - D, v)] - far_sum<true>(m.far, m.columns, 62 - i, half, v) - near;
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            weighted[j] = (static_cast<float>(D - j) < gate.pairs ? gate.w : 0.0f) * column.e[j];
+            if (j / (W / 2) == half) members[(i * W + j) * width] = __float2bfloat16(column.e[j]);
+        }
+        const float pull = weighted[D] + decays.rest * column.later[D];
+        if (half == 0)
+            pulls[i * width] = __float2bfloat16(pull);
+        else
+            write_value(at, c, i, column.value[D] + weighted[D]);
+        __syncwarp();
+        m.columns[column_place(i, v)] = pull;
+        column.next(weighted, decays);
+    }
+#pragma unroll
+    for (int j = 0; j < D; j++) {
+        m.columns[column_place(j, v)] = column.later[j + 1];
+        if (half == 0)
+            pulls[j * width] = __float2bfloat16(column.later[j + 1]);
+        else
+            write_value(at, c, j, column.value[j + 1]);
+    }
+}
+
+// Gradients of coefficients from the state behind the chunk and from reads of complete pairs, into the columns; dS
+// becomes that before the chunk but for what residuals see of it.
+template <int K, int W> __device__ void place_sides(const window_block<K, W> &at, float (&dS)[K / 2]) {
+    auto &m = at.m;
+    const int t = at.thread % 4;
+    float E[32];
+    at.template state_product<64>(E, dS, m.x);
+#pragma unroll
+    for (int i = 0; i < 32; i++) E[i] *= at.leave(i / 4 * 8 + t * 2 + i % 2);
+    uint32_t d_o[4][4];
+    transposed_fragments(d_o, m.rows, at.warp);
+    const operand_tile high(m.p[0]), low(m.p[1]);
+    products_begin();
+    upper_product(E, d_o, high, true);
+    upper_product(E, d_o, low, true);
+    products_commit();
+    products_wait<0>();
+    products_done(E);
+    at.put_columns(E);
+    const float h_end = power2(m.gates[63].u);
+#pragma unroll
+    for (int i = 0; i < K / 2; i++) dS[i] *= h_end;
+#pragma unroll
+    for (int step = 0; step < 4; step++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int row = step * 16 + i / 2 * 8 + t * 2;
+            const auto h = [&](int r) { return r < W - 1 ? 0.0f : power2(m.gates[r].u); };
+            d_o[step][i] = scaled(d_o[step][i], make_float2(h(row), h(row + 1)));
+        }
+    }
+    at.add_to_state(dS, d_o, m.q);
+}
+
+template <int K, int W> __device__ void load_chunk(const window_block<K, W> &at, chunk_view d_o, int c) {
+    at.load_keys_queries(c);
+    if (d_o.data) d_o.data += at.v;
+    load_steps<64, window_threads>(at.m.rows, at.thread, at.a, d_o, at.b, at.h, c);
+    copy_commit();
+}
+
+template <int K, int W>
+__global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
+    window_scan_kernel(const __grid_constant__ window_task a, int slices) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    auto &m = *reinterpret_cast<window_memory<K, W> *>(memory);
+    window_block<K, W> at(a, m, slices);
+    float dS[K / 2];
+    get_state<K>(dS, a.dS_end, at.b, at.h, at.v + at.warp * 16);
+    load_chunk(at, a.d_o, a.chunks - 1);
+#pragma unroll 1
+    for (int c = a.chunks - 1; c >= 0; c--) {
+        at.renew();
+        at.write_gates(c);
+        copy_wait<0>();
+        publish();
+        __syncthreads();
+        if (c > 0) at.prefetch_chunk(a.d_o, c - 1);
+        at.renew();
+        at.near_reads();
+        at.renew();
+        at.far_reads();
+        publish();
+        __syncthreads();
+        at.renew();
+        at.keep_state(a.grads, dS, c);
+        place_sides(at, dS);
+        __syncthreads();
+        at.renew();
+        place_gram(at);
+        __syncthreads();
+        at.renew();
+        const int64_t own = at.rows_at(c);
+        scan_column(at, c, a.pulls + own + at.thread / 2, a.members + (own - at.v) * W + at.v + at.thread / 2);
+        __syncthreads();
+        at.renew();
+        uint32_t seeing[4][4];
+        at.scaled_columns(seeing, [&](int l) { return -power2(m.gates[l].seen); });
+        at.add_to_state(dS, seeing, m.x);
+        __syncthreads();
+        at.renew();
+        if (c > 0) load_chunk(at, a.d_o, c - 1);
+    }
+    if (a.dS0.data) set_state<K>(dS, a.dS0, at.b, at.h, at.v + at.warp * 16);
+}
+
+template <int K, int W> fwa_status launch_scan(cudaStream_t stream, const window_task &task, int V) {
+    constexpr int bytes = sizeof(window_memory<K, W>);
+    const auto kernel = window_scan_kernel<K, W>;
+    FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * (V / 64)), window_threads, bytes, stream, task, V / 64);
+    return FWA_OK;
+}
+
+} // namespace
+
+namespace fwa {
+
+fwa_status chunk_window_scan(cudaStream_t stream, const window_task &task, int K, int V) {
+    if (task.window == 4) return K == 64 ? launch_scan<64, 4>(stream, task, V) : launch_scan<128, 4>(stream, task, V);
+    return K == 64 ? launch_scan<64, 8>(stream, task, V) : launch_scan<128, 8>(stream, task, V);
+}
+
+} // namespace fwa
