@@ -13,6 +13,8 @@ FWA_MUST_CHECK fwa_status fwa_cmd_train(fwa_world *world, int argc, char **argv)
 FWA_MUST_CHECK fwa_status fwa_cmd_eval(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_cmd_sweep(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_cmd_report(fwa_world *world, int argc, char **argv);
+FWA_MUST_CHECK fwa_status fwa_cmd_export(fwa_world *world, int argc, char **argv);
+FWA_MUST_CHECK fwa_status fwa_cmd_import(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_cmd_op(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_cmd_bench(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_cmd_data(fwa_world *world, int argc, char **argv);

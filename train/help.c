@@ -91,6 +91,27 @@ static const fwa_command commands[] = {
      "  --title TEXT         default: the name of the run or of the folder\n"
      "  --tensorboard F      writes event files for TensorBoard into folder F, too\n",
      fwa_cmd_report},
+    {"export",
+     "RUN_OR_CHECKPOINT FOLDER [--to safetensors|llama] [--dtype f32|bf16] [--tokenizer FOLDER] [--logits N]\n"
+     "                  [run.backend=B] [run.threads=N] [train.precision=P]",
+     "write a model for other programs",
+     "Makes FOLDER, which must be new or empty, with model.safetensors and config.json (docs/export.md).\n"
+     "\n"
+     "  --to safetensors   parameters under their own names, read by tools/fwa_torch.py (default)\n"
+     "  --to llama         as the transformers library reads LLaMA models; for models of softmax attention\n"
+     "  --dtype D          of the weights: f32, or f64 after training in f64 (default), or bf16\n"
+     "  --tokenizer F      GPT-2's files of folder F beside it, under the names that the transformers library knows\n"
+     "  --logits N         logits.safetensors, too: N tokens and what this program's model answers to them, to "
+     "compare\n"
+     "                     with; backend, threads and precision by the settings\n",
+     fwa_cmd_export},
+    {"import", "FOLDER RUN [key.path=value ...]", "make a run folder of an exported model",
+     "FOLDER holds model.safetensors and config.json: an export of either kind, or a LLaMA model with tied "
+     "embeddings.\n"
+     "RUN gets a checkpoint with the weights, for `fwa eval`, `fwa generate`, and `fwa train --init-from RUN`; moments "
+     "of\n"
+     "the optimizer do not travel. Words key.path=value change its configuration.\n",
+     fwa_cmd_import},
     {"bench",
      "step CONFIG.yaml [key.path=value ...] [--steps N] [--eager] [--no-overlap] [--profile]\n"
      "                 | op [all|rules|operators|NAME ...] [--backend auto|cpu|cuda] [--dtype f64|f32|bf16] [--B N] "

@@ -12,7 +12,7 @@ says() {
 
 run "$FWA" help
 says train eval bench info --version
-for command in train eval report bench data info; do
+for command in train eval export import report bench data info; do
     run "$FWA" help $command
     says "usage: fwa $command"
 done

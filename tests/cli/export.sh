@@ -1,0 +1,114 @@
+#!/bin/sh
+# A model leaves in a folder and comes back with the same bits; what does not fit is refused and leaves nothing behind.
+# (The models in PyTorch: tests/peers/export.py.)
+. "$(dirname "$0")/lib.sh"
+trained 1 plain tiny.yaml train.steps=3
+
+run "$FWA" export runs/plain away --logits 20
+expect 0 "step 3, 47 tensors"
+check "not the files of an export" test "$(cd away && echo *)" = "config.json logits.safetensors model.safetensors"
+for text in '"format": "fwa-model"' '"step": 3,' '"rule": "falcon3a"' '"window": 3,' '"logit_scale": 8.0'; do
+    check "config.json does not say $text" grep -qF -e "$text" away/config.json
+done
+check "a parameter is not under its own name" grep -aqF '"blocks.1.mixer.conv_k.weight":{"dtype":"F32"' away/model.safetensors
+
+# There and back.
+run "$FWA" import away runs/again
+expect 0 "runs/again: checkpoint of step 3"
+run "$FWA" export runs/again away2 --logits 20
+expect 0
+for file in model logits; do check "other $file" cmp away/$file.safetensors away2/$file.safetensors; done
+check "not the masters alone" test "$(echo runs/again/*)" = "runs/again/checkpoints runs/again/config.yaml"
+for name in plain again; do
+    on 1 eval runs/$name --widths 1-2 --examples 40 --json $name.json
+    expect 0
+done
+check "other scores" cmp plain.json again.json
+train 1 on tiny.yaml train.steps=2 --init-from runs/again
+expect 0
+run "$FWA" import away runs/other model.layers=2
+expect 2 "model.safetensors: holds tensor blocks.2."
+run "$FWA" import away runs/other model.ffn=40
+expect 2 "blocks.0.mlp.gate.weight"
+run "$FWA" export runs/plain half --dtype bf16
+expect 0
+check "not half the size" test "$(($(wc -c <half/model.safetensors) * 10))" -lt $(($(wc -c <away/model.safetensors) * 6))
+run "$FWA" import half runs/half
+expect 0
+
+# LLaMA's layout, without the rows of ids that do not exist, which come back as zeros.
+trained 1 soft tiny.yaml train.steps=2 model.mixers='[all]'
+run "$FWA" export runs/soft llama --to llama
+expect 0 "LLaMA's layout"
+check "ids that do not exist" grep -aqF '"model.embed_tokens.weight":{"dtype":"F32","shape":[259,32]' llama/model.safetensors
+run "$FWA" import llama runs/llama
+expect 0
+run "$FWA" export runs/llama llama2 --to llama
+check "other weights" cmp llama/model.safetensors llama2/model.safetensors
+run "$FWA" export runs/plain none --to llama
+expect 2 "layer 0 has rule falcon1" "--to safetensors"
+sed -e 's/"hidden_size": 32/"hidden_size": 64/' -e 's/"fwa"/"other"/' llama/config.json >wrong.json
+mkdir wrong
+cp wrong.json wrong/config.json
+cp llama/model.safetensors wrong
+run "$FWA" import wrong runs/wrong
+expect 2 "model.embed_tokens.weight"
+sed -e 's/"num_key_value_heads": 2/"num_key_value_heads": 1/' -e 's/"fwa"/"other"/' llama/config.json >wrong/config.json
+run "$FWA" import wrong runs/wrong
+expect 2 "1 key-value heads for 2 heads"
+
+# A tokenizer's files travel under other names.
+mkdir words
+echo '{"<|endoftext|>": 0}' >words/encoder.json
+: >words/vocab.bpe
+run "$FWA" export runs/soft spoken --to llama --tokenizer words
+expect 0
+check "no tokenizer beside the model" cmp words/encoder.json spoken/vocab.json
+run "$FWA" export runs/soft mute --tokenizer nowhere
+expect 2 "--tokenizer nowhere: has neither vocab.json nor encoder.json"
+
+# Mistakes
+for folder in 3 40 2000; do
+    mkdir cut$folder
+    cp away/config.json cut$folder
+    head -c $folder away/model.safetensors >cut$folder/model.safetensors
+    run "$FWA" import cut$folder runs/wrong
+    expect 2 "cut$folder/model.safetensors"
+done
+mkdir gone
+run "$FWA" import gone runs/wrong
+expect 2 "gone/config.json"
+cp away/config.json gone
+run "$FWA" import gone runs/wrong
+expect 2 "gone/model.safetensors"
+sed 's/"version": 1/"version": 9/' away/config.json >gone/config.json
+run "$FWA" import gone runs/wrong
+expect 2 "version 9"
+echo '{}' >gone/config.json
+run "$FWA" import gone runs/wrong
+expect 2 "fwa-model" "llama"
+echo '{' >gone/config.json
+run "$FWA" import gone runs/wrong
+expect 2 "gone/config.json:2: not JSON"
+run "$FWA" import away runs/plain
+expect 2 "runs/plain has checkpoints already"
+run "$FWA" export runs/plain away
+expect 2 "away has files already"
+run "$FWA" export runs/plain
+expect 2 "a new folder"
+run "$FWA" export runs/nothing none
+expect 2 "runs/nothing"
+run "$FWA" export runs/plain none --to onnx
+expect 2 "--to 'onnx'" safetensors
+run "$FWA" export runs/plain none --dtype f16
+expect 2 "--dtype 'f16'"
+run "$FWA" export runs/plain none --logits 5 model.layers=1
+expect 2 "model.layers=1"
+run "$FWA" export runs/plain file/none
+expect 0
+: >file2
+run "$FWA" export runs/plain file2/none
+expect 1 file2
+check_not "a refused import left a run" ls -d runs/wrong runs/other
+check_not "a refused export left a folder" ls -d none mute none.tmp mute.tmp
+finish
