@@ -11,15 +11,18 @@
 extern "C" {
 #endif
 
+struct fwa_memory; // layers/memory.h
+
 typedef struct fwa_layer_context {
     fwa_backend *backend;
     const fwa_params *params;
-    fwa_comm *sp;     // ranks that hold the other pieces of these sequences, over the backend's memory, in order; NULL:
-                      // whole sequences are here
-    int64_t heads;    // fewest that a rank works on at a time while states go round (layers/mixer_ring.h); the same on
-                      // all ranks of sp
-    int64_t B, T;     // sequences and tokens of a sequence here
-    int64_t position; // of the first token here in its sequence
+    fwa_comm *sp;  // ranks that hold the other pieces of these sequences, over the backend's memory, in order; NULL:
+                   // whole sequences are here
+    int64_t heads; // fewest that a rank works on at a time while states go round (layers/mixer_ring.h); the same on
+                   // all ranks of sp
+    struct fwa_memory *memory; // what these tokens continue, and what they leave; NULL: sequences start here
+    int64_t B, T;              // sequences and tokens of a sequence here
+    int64_t position;          // of the first token here in its sequence
     fwa_tensor reset; // u8 [B,T], 1 at a document's first token: nothing is carried into it; absent: one document
     fwa_tensor reset_before; // u8 [B,.]: the same of the tokens in front of a piece, as far back as layers look
 } fwa_layer_context;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "layers/linear.h"
+#include "layers/mixer_memory.h"
 #include "layers/mixer_passes.h"
 #include "layers/mixer_ring.h"
 
@@ -36,6 +37,7 @@ static fwa_tensor packed(const fwa_mixer_layer *layer, const fwa_layer_context *
 
 static fwa_status rule_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, bool train,
                                const fwa_mixer_acts *acts, fwa_tensor scratch) {
+    if (ctx->memory) return fwa_mixer_memory_forward(layer, ctx, acts, scratch);
     if (fwa_sequence_cut(ctx)) return fwa_mixer_ring_forward(layer, ctx, train, acts, scratch);
     const fwa_mixer_call call = fwa_mixer_layer_call(layer, ctx, train, acts, scratch);
     return layer->kernels->forward(ctx->backend, ctx->backend->stream, &call);
@@ -75,6 +77,7 @@ fwa_status fwa_mixer_layer_forward(const fwa_mixer_layer *layer, const fwa_layer
                   fwa_linear_forward(ctx, acts->proj, n, packed(layer, ctx, FWA_PARAM_VALUE)));
     if (fwa_sequence_cut(ctx)) FWA_TRY(fwa_mixer_ring_conv(layer, ctx, acts, scratch));
     FWA_TRY_RANGE(backend, "features forward", fwa_mixer_inputs_forward(layer, ctx, acts));
+    if (ctx->memory) FWA_TRY(fwa_mixer_memory_keep_conv(layer, ctx, acts, scratch));
     FWA_TRY_RANGE(backend, FWA_RANGE_RULE_FORWARD, rule_forward(layer, ctx, train, acts, scratch));
     FWA_TRY_RANGE(backend, "output forward", fwa_mixer_output_forward(layer, ctx, acts, out, x));
     return FWA_OK;

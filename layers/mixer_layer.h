@@ -29,6 +29,7 @@ typedef struct fwa_mixer_part {
 typedef struct fwa_mixer_layer {
     const fwa_mixer_spec *spec;
     const fwa_mixer *kernels;
+    int index; // of the layer in its model
     int64_t D;
     fwa_mixer_shape shape;                             // of the rule; B, T are those of the activations
     fwa_mixer_part q, k, v, gate, beta, lambda, delta; // packed in this order; delta: the step behind log_decay
@@ -40,7 +41,8 @@ typedef struct fwa_mixer_layer {
     int out;                                           // [D,H*V]
 } fwa_mixer_layer;
 
-// What came from the pieces before where sequences are cut (layers/mixer_ring.h); absent where nothing did.
+// What came from the pieces before where sequences are cut (layers/mixer_ring.h); absent where nothing did. Over a
+// memory (layers/memory.h) conv is its own.
 typedef struct fwa_mixer_cut {
     fwa_tensor conv;         // [B,W-1,columns of q, k, v] rows of the projection
     fwa_tensor keys, values; // [B,.,Hq,K], [B,.,H,V] mst: the last rows, under next_latent one more key than pairs

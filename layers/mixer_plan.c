@@ -4,6 +4,7 @@
 
 #include "core/shape.h"
 #include "kernels/registry.h"
+#include "layers/mixer_memory.h"
 #include "layers/mixer_ring.h"
 
 static bool state_space(const fwa_mixer_spec *spec) {
@@ -143,6 +144,7 @@ fwa_status fwa_mixer_layer_plan(fwa_mixer_layer *layer, const fwa_param_scope *s
     const fwa_mixer_spec *spec = &model->mixer[model->layer_mixer[index]];
     const fwa_mixer_part absent = {.weight = -1, .conv = -1, .up = -1, .bias = -1};
     *layer = (fwa_mixer_layer){.spec = spec,
+                               .index = index,
                                .D = model->D,
                                .shape = fwa_mixer_spec_shape(model, spec, 0, 0),
                                .A_log = -1,
@@ -211,6 +213,7 @@ fwa_status fwa_mixer_layer_plan_acts(const fwa_mixer_layer *layer, const fwa_lay
         FWA_TRY(fwa_arena_plan(arena, &acts->o_rstd, mst, n.norm_dims, n.rows));
         FWA_TRY(fwa_arena_plan(arena, &acts->y, act, 2, n.flat));
     }
+    if (ctx->memory) return fwa_mixer_memory_plan_acts(layer, ctx, acts, scratch_bytes);
     if (fwa_sequence_cut(ctx)) return fwa_mixer_ring_plan(layer, ctx, train, arena, acts, scratch_bytes);
     size_t saved = 0, scratch = 0;
     fwa_mixer_call call = fwa_mixer_layer_call(layer, ctx, train, acts, fwa_tensor_absent());

@@ -96,6 +96,11 @@ static fwa_status plan_documents(fwa_activations *acts, const fwa_model *model, 
     return before[1] > 0 ? fwa_arena_plan(acts->kept, &acts->ctx.reset_before, FWA_U8, 2, before) : FWA_OK;
 }
 
+// Whether document starts are looked for in the tokens. Over a memory its owner does (fwa_memory_forget).
+static bool resets(const fwa_activations *acts, const fwa_model *model) {
+    return model->spec.reset_documents && !acts->ctx.memory;
+}
+
 static fwa_status plan_activations(fwa_activations *acts, const fwa_model *model) {
     const fwa_layer_context *ctx = &acts->ctx;
     int64_t R = ctx->B * ctx->T, D = model->spec.D;
@@ -103,7 +108,7 @@ static fwa_status plan_activations(fwa_activations *acts, const fwa_model *model
     size_t scratch_bytes = 0;
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->tokens, FWA_I32, 1, rows));
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->targets, FWA_I32, 1, rows));
-    if (model->spec.reset_documents) FWA_TRY(plan_documents(acts, model, &scratch_bytes));
+    if (resets(acts, model)) FWA_TRY(plan_documents(acts, model, &scratch_bytes));
     FWA_TRY(plan_stream(acts, D));
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->n, ctx->backend->compute, 2, stream));
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->rstd, ctx->backend->master, 1, rows));
@@ -125,21 +130,16 @@ static fwa_status plan_activations(fwa_activations *acts, const fwa_model *model
     return fwa_head_plan_acts(ctx, &model->spec, acts->scratch, acts->kept, &acts->head);
 }
 
-fwa_status fwa_activations_create(fwa_activations **out, const fwa_model *model, fwa_backend *backend, int64_t B,
-                                  int64_t T, bool train, fwa_pieces pieces) {
+static fwa_status create_activations(fwa_activations **out, const fwa_model *model, bool train,
+                                     const fwa_layer_context *ctx) {
     fwa_status status = FWA_OK;
     fwa_activations *acts = calloc(1, sizeof *acts);
     FWA_CHECK(acts, FWA_MEMORY, "activations: out of memory");
     size_t L = (size_t)model->spec.L;
+    acts->model = model;
     acts->L = (int)L;
     acts->train = train;
-    acts->ctx = (fwa_layer_context){.backend = backend,
-                                    .params = &model->params,
-                                    .sp = pieces.sp,
-                                    .heads = pieces.heads,
-                                    .B = B,
-                                    .T = T,
-                                    .position = pieces.sp ? pieces.sp->rank * T : 0};
+    acts->ctx = *ctx;
     acts->x = calloc(L + 1, sizeof *acts->x);
     acts->blocks = calloc(L, sizeof *acts->blocks);
     acts->block_scratch = calloc(L, sizeof *acts->block_scratch);
@@ -152,6 +152,24 @@ fwa_status fwa_activations_create(fwa_activations **out, const fwa_model *model,
 fail:
     fwa_activations_destroy(acts);
     return status;
+}
+
+fwa_status fwa_activations_create(fwa_activations **out, const fwa_model *model, fwa_backend *backend, int64_t B,
+                                  int64_t T, bool train, fwa_pieces pieces) {
+    const fwa_layer_context ctx = {.backend = backend,
+                                   .params = &model->params,
+                                   .sp = pieces.sp,
+                                   .heads = pieces.heads,
+                                   .B = B,
+                                   .T = T,
+                                   .position = pieces.sp ? pieces.sp->rank * T : 0};
+    return create_activations(out, model, train, &ctx);
+}
+
+fwa_status fwa_activations_create_over(fwa_activations **out, fwa_memory *memory, int64_t T) {
+    const fwa_layer_context ctx = {
+        .backend = memory->backend, .params = &memory->model->params, .memory = memory, .B = memory->B, .T = T};
+    return create_activations(out, memory->model, false, &ctx);
 }
 
 fwa_status fwa_activations_commit(fwa_activations *acts) {
@@ -195,7 +213,7 @@ static fwa_status forward(const fwa_model *model, const fwa_activations *acts) {
     const fwa_layer_context *ctx = &acts->ctx;
     const fwa_backend *backend = ctx->backend;
     fwa_range_begin(backend, "embedding forward");
-    if (model->spec.reset_documents) FWA_TRY(find_documents(model, acts));
+    if (resets(acts, model)) FWA_TRY(find_documents(model, acts));
     FWA_TRY(
         backend->ops->embedding_forward(backend->stream, acts->x[0], fwa_value(ctx, model->embedding), acts->tokens));
     fwa_range_end(backend);
@@ -241,4 +259,32 @@ fwa_status fwa_model_evaluate(fwa_model *model, fwa_activations *acts, fwa_step_
     FWA_TRY(forward(model, acts));
     return fwa_head_run(&acts->ctx, &model->spec, model->embedding, &acts->head, fwa_tensor_absent(), acts->n,
                         acts->targets, state);
+}
+
+fwa_status fwa_model_read(fwa_activations *acts, const int32_t *tokens) {
+    fwa_backend *backend = acts->ctx.backend;
+    fwa_memory *memory = acts->ctx.memory;
+    const int64_t T = acts->ctx.T;
+    FWA_CHECK(memory, FWA_ERROR, "reading on needs activations over a memory; these are of whole sequences");
+    FWA_CHECK(
+        memory->capacity == 0 || memory->held + T <= memory->capacity, FWA_CONFIG,
+        "%lld tokens are remembered and %lld more were to be read, but the caches of attention have room for %lld",
+        (long long)memory->held, (long long)T, (long long)memory->capacity);
+    acts->ctx.position = memory->position;
+    FWA_TRY(backend->upload(backend, backend->stream, acts->tokens.data, tokens, fwa_tensor_bytes(acts->tokens)));
+    FWA_TRY(forward(memory->model, acts));
+    memory->position += T;
+    memory->held += T;
+    memory->now = 1 - memory->now;
+    return FWA_OK;
+}
+
+fwa_status fwa_model_logits(fwa_activations *acts) {
+    const fwa_model *model = acts->model;
+    const fwa_layer_context *ctx = &acts->ctx;
+    FWA_CHECK(ctx->memory && ctx->T == 1 && acts->head.rows >= ctx->B, FWA_ERROR,
+              "logits are given for segments of one token over a memory, got %lld tokens", (long long)ctx->T);
+    return ctx->backend->ops->gemm(ctx->backend->stream, acts->head.logits, acts->n, false,
+                                   fwa_value(ctx, model->embedding), true, fwa_tensor_absent(), model->spec.logit_scale,
+                                   0.0);
 }

@@ -7,6 +7,7 @@
 
 #include "layers/block.h"
 #include "layers/head.h"
+#include "layers/memory.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,6 +31,7 @@ void fwa_model_destroy(fwa_model *model);
 
 typedef struct fwa_activations {
     fwa_layer_context ctx;
+    const fwa_model *model; // borrowed
     bool train;
     fwa_arena *kept, *scratch;        // activations; gradients and the rules' scratch
     fwa_tensor tokens, targets;       // i32 [R]
@@ -53,6 +55,8 @@ typedef struct fwa_pieces {
 // of pieces.sp, which is borrowed, hold. With more than one rank, what runs these activations is Collective over sp.
 FWA_MUST_CHECK fwa_status fwa_activations_create(fwa_activations **out, const fwa_model *model, fwa_backend *backend,
                                                  int64_t B, int64_t T, bool train, fwa_pieces pieces);
+// The same for segments of T tokens of the sequences of `memory`, which is borrowed: for fwa_model_read.
+FWA_MUST_CHECK fwa_status fwa_activations_create_over(fwa_activations **out, fwa_memory *memory, int64_t T);
 FWA_MUST_CHECK fwa_status fwa_activations_commit(fwa_activations *acts);
 void fwa_activations_destroy(fwa_activations *acts);
 
@@ -68,6 +72,11 @@ FWA_MUST_CHECK fwa_status fwa_model_load(fwa_activations *acts, const int32_t *t
 // must have been planned for training.
 FWA_MUST_CHECK fwa_status fwa_model_train(fwa_model *model, fwa_activations *acts, fwa_step_state *state,
                                           const fwa_bucket_hook *hook);
+// Over a memory: reads T tokens of each sequence, tokens i32 [B,T] in host memory, as what follows those before, and
+// keeps what they leave. FWA_CONFIG where a cache has no room for them.
+FWA_MUST_CHECK fwa_status fwa_model_read(fwa_activations *acts, const int32_t *tokens);
+// acts->head.logits [B,N] act: of what follows the segment of T = 1 that was read last.
+FWA_MUST_CHECK fwa_status fwa_model_logits(fwa_activations *acts);
 // Forward and loss only; predictions in acts->head.prediction.
 FWA_MUST_CHECK fwa_status fwa_model_evaluate(fwa_model *model, fwa_activations *acts, fwa_step_state *state);
 

@@ -17,8 +17,9 @@ static const struct {
 // Options that one task alone has.
 static const struct {
     const char *option, *task;
-} owned[] = {{"--widths", "addition"}, {"--shots", "mc"},   {"--seed", "mc"},   {"--scores", "mc"}, {"--cut", "mc"},
-             {"--context", "ppl"},     {"--stride", "ppl"}, {"--words", "ppl"}, {"--field", "ppl"}};
+} owned[] = {{"--widths", "addition"}, {"--greedy", "addition"}, {"--shots", "mc"},    {"--seed", "mc"},
+             {"--scores", "mc"},       {"--cut", "mc"},          {"--context", "ppl"}, {"--stride", "ppl"},
+             {"--words", "ppl"},       {"--field", "ppl"}};
 
 static fwa_status check_owned(const fwa_arguments *a, const char *task) {
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
@@ -72,6 +73,7 @@ static fwa_status read_request(const fwa_arguments *a, fwa_eval_request *r) {
     r->tokenizer = fwa_arguments_value(a, "--tokenizer", NULL);
     r->field = fwa_arguments_value(a, "--field", "text");
     r->cut = fwa_arguments_flag(a, "--cut");
+    r->greedy = fwa_arguments_flag(a, "--greedy");
     FWA_TRY(parse_widths(fwa_arguments_value(a, "--widths", NULL), r));
     FWA_TRY(fwa_arguments_integer(a, "--examples", 0, 1, INT64_MAX / 2, &r->examples));
     FWA_TRY(fwa_arguments_integer(a, "--batch", 0, 1, 1000000, &r->batch));
@@ -98,9 +100,10 @@ static fwa_status evaluate(fwa_world *world, const fwa_loaded *l, const fwa_argu
 
 fwa_status fwa_cmd_eval(fwa_world *world, int argc, char **argv) {
     static const fwa_option options[] = {
-        {"--task", true},   {"--examples", true}, {"--batch", true},  {"--json", true},   {"--tokenizer", true},
-        {"--shots", true},  {"--seed", true},     {"--scores", true}, {"--cut", false},   {"--context", true},
-        {"--stride", true}, {"--words", true},    {"--field", true},  {"--widths", true}, {NULL, false}};
+        {"--task", true},      {"--examples", true}, {"--batch", true},   {"--json", true},
+        {"--tokenizer", true}, {"--shots", true},    {"--seed", true},    {"--scores", true},
+        {"--cut", false},      {"--context", true},  {"--stride", true},  {"--words", true},
+        {"--field", true},     {"--widths", true},   {"--greedy", false}, {NULL, false}};
     fwa_arguments arguments;
     fwa_eval_request request;
     fwa_loaded loaded;

@@ -11,6 +11,7 @@ extern "C" {
 
 FWA_MUST_CHECK fwa_status fwa_cmd_train(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_cmd_eval(fwa_world *world, int argc, char **argv);
+FWA_MUST_CHECK fwa_status fwa_cmd_generate(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_cmd_sweep(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_cmd_report(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_cmd_export(fwa_world *world, int argc, char **argv);

@@ -29,7 +29,7 @@ static const fwa_command commands[] = {
      "                [run.backend=B] [run.threads=N] [train.precision=P]\n"
      "                ppl: [--context N] [--stride N] [--words N] [--field NAME]\n"
      "                mc: [--shots K] [--seed N] [--cut] [--scores FILE]\n"
-     "                addition: [--widths A-B|upto|exact]",
+     "                addition: [--widths A-B|upto|exact] [--greedy]",
      "perplexity, multiple choice, or exact match of the addition task",
      "Measures a checkpoint, on one process or under mpirun; docs/evaluation.md says how. The task is the one the "
      "model\n"
@@ -51,14 +51,37 @@ static const fwa_command commands[] = {
      "  --cut            contexts beyond the length that attention was trained on lose their beginning\n"
      "  --scores FILE    every question's log-probabilities and choices, a JSON object a line\n"
      "addition: exact match by operand width, without --widths up to half beyond the trained range. `upto` draws "
-     "operand\n"
-     "widths from 1..width, `exact` gives both operands that width; --widths 33-48,exact measures one of them.\n"
+     "widths\n"
+     "of operands from 1..width, `exact` gives both operands that width; --widths 33-48,exact measures one of them.\n"
+     "  --greedy         decodes the answers token by token, too\n"
      "\n"
      "  --examples N     at most so many questions or windows; of addition examples a width (default 1000)\n"
      "  --batch N        sequences at a time (default 16; addition 100)\n"
      "  --tokenizer T    folder with GPT-2's encoder.json and vocab.bpe (default data/gpt2), or bytes\n"
      "  --json FILE      results as an object\n",
      fwa_cmd_eval},
+    {"generate",
+     "RUN_OR_CHECKPOINT [--prompt TEXT | --prompt-file FILE] [--tokens N] [--temperature T] [--top-k K] [--top-p P]\n"
+     "                [--seed N] [--state-in FILE] [--state-out FILE] [--tokenizer T] [--context N] [--no-mark]\n"
+     "                [--ignore-end] [--json FILE] [run.backend=B] [run.threads=N] [train.precision=P]",
+     "go on from a text, token by token, with the memory of what was read saved or restored",
+     "Reads the prompt and prints what the model makes of it, to the end of the text or for --tokens N (default 128; "
+     "0:\n"
+     "read only). A token takes the same time and memory however much was read, except where a layer has softmax\n"
+     "attention, whose cache has room for --context N tokens (default: the length of the sequences in training).\n"
+     "\n"
+     "  --prompt-file F    the text is in a file, or - for standard input\n"
+     "  --temperature T    logits are divided by T (default 1); 0: always the most probable token\n"
+     "  --top-k K          draws from the K most probable tokens (default 0: all)\n"
+     "  --top-p P          and of these from the most probable ones with share P together (default 1)\n"
+     "  --seed N           the same command with the same seed makes the same text (default 0)\n"
+     "  --state-out FILE   writes the memory behind the last token (HDF5)\n"
+     "  --state-in FILE    goes on from such a memory: as if the texts had been read in one run, bit by bit\n"
+     "  --ignore-end       goes on behind the end of a text\n"
+     "  --no-mark          a fresh text does not start with a document mark\n"
+     "  --tokenizer T      folder with GPT-2's encoder.json and vocab.bpe (default data/gpt2), or bytes\n"
+     "  --json FILE        tokens, times and memory as an object\n",
+     fwa_cmd_generate},
     {"sweep",
      "SWEEP.yaml [key.path=value ...] [--base CONFIG.yaml] [--list | --table | --point N | --words N]\n"
      "                 [--launch COMMAND] [--csv FILE]",

@@ -89,3 +89,40 @@ done:
     release(&weights);
     return status;
 }
+
+// FNV-1a over the bits of the values, a word at a time.
+static uint64_t hash_rows(uint64_t hash, const fwa_tensor *t) {
+    const int64_t rows = t->shape[0], columns = fwa_tensor_count(*t) / rows;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++) {
+            const int64_t at = r * t->stride[0] + c;
+            const float value = t->dtype == FWA_F64 ? (float)((const double *)t->data)[at] : ((float *)t->data)[at];
+            uint32_t bits;
+            memcpy(&bits, &value, sizeof bits);
+            hash = (hash ^ bits) * 0x100000001b3u;
+        }
+    return hash;
+}
+
+static fwa_status hash_parameter(const fwa_param *p, fwa_backend *backend, uint64_t *hash) {
+    fwa_named_tensor named = fwa_param_named(p, FWA_PARAM_MASTER);
+    const fwa_tensor device = fwa_param_rows(p, FWA_PARAM_MASTER);
+    void *copy = NULL;
+    fwa_status status = FWA_OK;
+    if (backend->kind != FWA_BACKEND_CPU) {
+        copy = malloc(fwa_tensor_bytes(device));
+        FWA_CHECK(copy, FWA_MEMORY, "fingerprint: no host memory for %s", p->name);
+        status = backend->download(backend, backend->stream, copy, device.data, fwa_tensor_bytes(device));
+        if (status == FWA_OK) status = backend->stream_synchronize(backend, backend->stream);
+        named.tensor.data = copy;
+    }
+    if (status == FWA_OK) *hash = hash_rows(*hash, &named.tensor);
+    free(copy);
+    return status;
+}
+
+fwa_status fwa_weights_fingerprint(const fwa_model *model, fwa_backend *backend, uint64_t *hash) {
+    *hash = 0xcbf29ce484222325u;
+    for (int i = 0; i < model->params.count; i++) FWA_TRY(hash_parameter(&model->params.at[i], backend, hash));
+    return FWA_OK;
+}

@@ -17,6 +17,8 @@ fwa_param_class fwa_weights_class(fwa_checkpoint_part part);
 // shape.
 FWA_MUST_CHECK fwa_status fwa_weights_read(fwa_model *model, fwa_backend *backend, fwa_checkpoint *checkpoint,
                                            bool moments);
+// A hash of all master weights as f32: the same wherever and in whatever precision a model is loaded.
+FWA_MUST_CHECK fwa_status fwa_weights_fingerprint(const fwa_model *model, fwa_backend *backend, uint64_t *hash);
 
 #ifdef __cplusplus
 }

@@ -46,6 +46,17 @@ for ranks in 2 3; do
     check "$ranks ranks: another file" diff plain.json "ranks-$ranks.json"
 done
 
+# Answers decoded token by token are as right as those that were read; one measure alone is the same.
+scores 2 greedy --batch 20 --greedy
+# shellcheck disable=SC2016 # awk's variables
+check "greedy decoding and reading the right answer differ" awk '
+    { n++; if ($2 != $3 || $4 != $5) exit 1 } END { exit n != 4 }' greedy.txt
+on 1 eval runs/learner --widths 2-3,exact --examples 130 --json exact.json
+expect 0
+check "exact alone" test "$(grep -o '"exact": [0-9.]*' exact.json | tr '\n' ' ')" = \
+    "$(grep -o '"exact": [0-9.]*' plain.json | tail -n 2 | tr '\n' ' ')"
+check_not "upto was not asked for" grep upto exact.json
+
 # The file is the table.
 awk '/"width"/ {
     gsub(/[{}",:]/, " ")
@@ -79,6 +90,8 @@ on 1 eval runs/nothing
 expect 2 runs/nothing
 on 1 eval runs/learner --widths 3-1
 expect 2 "--widths '3-1'" "A-B"
+on 1 eval runs/learner text.txt
+expect 2 text.txt
 on 1 eval runs/learner --task mcq
 expect 2 "--task 'mcq'" addition
 on 1 eval runs/learner --examples 0
