@@ -10,8 +10,7 @@
 //   band   of the pair of a row, its weight one and two steps later
 //   far    the same, halo steps later: its whole weight; pairs, band and far where halo > 0
 //
-// States between chunks are stored as bf16 fragments of S^T: [B H,chunks,V/16,K/16,lane] of 16 bytes, in the order in
-// which an m16n8k16 product takes its first operand.
+// States between chunks are stored as S^T in bf16, [B H,chunks,V,K], in blocks (below).
 #ifndef FWA_KERNELS_CUDA_CHUNK_CUH
 #define FWA_KERNELS_CUDA_CHUNK_CUH
 
@@ -271,7 +270,8 @@ __device__ inline void load_blocks(__nv_bfloat16 *tile, int thread, const uint4 
         copy_async(tile + block_place<rows, columns>(p), from + p);
 }
 
-// bf16 fragments of S^T to device memory.
+// bf16 fragments of S^T to device memory, [B H,chunks,V/16,K/16,lane] of 16 bytes, in the order in which an m16n8k16
+// product takes its first operand: for kernels that read them into registers.
 template <int K> __device__ inline void keep_state(uint4 *to, const uint32_t (&S)[K / 16][4]) {
 #pragma unroll
     for (int step = 0; step < K / 16; step++)

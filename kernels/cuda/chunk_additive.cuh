@@ -16,6 +16,8 @@ fwa_status chunk_additive_forward(cudaStream_t stream, const chunk_task &task, i
 fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, int K, int V);
 // dq, dk, dv, edge_x, edge_v and the gradients of scalars, from `states` and `grads`.
 fwa_status chunk_additive_grads(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate);
+// The same where value heads share query/key heads.
+fwa_status chunk_additive_shared_grads(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate);
 
 } // namespace fwa
 #endif

@@ -97,7 +97,8 @@ template <int K, bool window> struct forward_block {
         products_done(P);
     }
     // S^T Q^T
-    __device__ void history(float (&O)[32], const uint32_t (&S)[K / 16][4]) const {
+    __device__ void history(float (&O)[32], uint32_t (&S)[K / 16][4]) const {
+        products_ready(S);
         products_begin();
 #pragma unroll
         for (int k = 0; k < K; k += 16) product<64, 0>(O, S[k / 16], q.k(k / 64 * 4096 + k % 64), k > 0);
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(threads, forward_blocks)
             uint32_t rows[K / 16][4];
 #pragma unroll
             for (int step = 0; step < K / 16; step++) fragment(rows[step], S, step);
-            if (a.states) keep_state<K>(state_at<K>(a.states, a, head, c, slices * 64, v + at.warp * 16), rows);
+            if (a.states) keep_blocks<K>(blocks_at<K>(a.states, a, head, c, slices * 64, v + at.warp * 16), rows);
             at.history(O, rows);
         }
 #pragma unroll
@@ -177,6 +178,10 @@ __global__ void __launch_bounds__(threads, forward_blocks)
 #pragma unroll
         for (int i = 0; i < K / 2; i++) S[i] *= h_end;
         const operand_tile x(at.x, stage * (64 * K));
+        products_ready(rows);
+        products_ready(leaving);
+        products_ready(O);
+        products_ready(S);
         products_begin();
 #pragma unroll
         for (int step = 0; step < 4; step++) product<64, 0>(O, rows[step], at.p.k(step * 16), true);

@@ -1,5 +1,5 @@
-// Gradients of the gates of a chunk in the backward pass of the additive core (chunk_additive_backward.cu), and the
-// shared memory that they come from.
+// Gradients of the gates of a chunk in the backward passes of the additive core (chunk_additive_backward.cu,
+// _shared.cu): what the mask leaves for them, and what becomes of it.
 #ifndef FWA_KERNELS_CUDA_CHUNK_ADDITIVE_GATES_CUH
 #define FWA_KERNELS_CUDA_CHUNK_ADDITIVE_GATES_CUH
 
@@ -8,29 +8,41 @@
 
 namespace fwa {
 
-// Two blocks a multiprocessor leave room for one tile of 128 x 128.
-template <int K, int V> constexpr int state_tiles = K *V < 128 * 128 ? 2 : 1;
-
-template <int K, int V> struct grads_memory {
-    __nv_bfloat16 q[64 * K], x[64 * K];            // later dq, dx
-    __nv_bfloat16 v[64 * V], d_o[64 * V];          // later dv
-    __nv_bfloat16 state[state_tiles<K, V>][K * V]; // rows of S^T, of dS'^T: [V,K]; in turn where there is one tile
-    __nv_bfloat16 p[64 * 64], d[64 * 64];          // masked; later sums
-    float u[64], w[64], far[64], pairs[64];        // far: the diagonal of P o D without a window
+// Gates of a tile [64], and the diagonal of P o D without a window; pairs: where halo > 0.
+struct gate_rows {
+    const float *u, *w, *diagonal, *pairs;
 };
 
-// Parts of sums over rows and columns, in the place of p.
+// Parts of sums over rows and columns.
 struct part_sums {
     float row[2][64], history[2][64], leave[2][64], column[4][64], state[8];
     float reach[halo_most + 1][64], energy[64], pull[64];
 };
-static_assert(sizeof(part_sums) <= 64 * 64 * 2, "fits a tile");
+
+// M_is, and what a gradient of the pair's weight is made of, for entry `both` of P o D. The diagonal goes to `apart`
+// [64] without a window, the band to `apart` [64,3] with one.
+struct weighed {
+    float weight, part;
+};
+template <bool window>
+__device__ inline weighed weigh(const tile_mask<window> &mask, int i, int s, float u_i, float both, float *apart) {
+    if constexpr (window) {
+        const int d = i - s;
+        const float decay = d >= mask.halo ? power2(u_i - mask.u[min(s + mask.halo, 63)]) : 0.0f;
+        if (d < 0 || d >= mask.halo) return {mask.far[s] * decay, decay * both};
+        apart[s * halo_most + d] = both;
+        return {mask.at(i, s, u_i), 0.0f};
+    } else {
+        const float decay = s <= i ? power2(u_i - mask.u[s]) : 0.0f;
+        if (s == i) apart[s] = both;
+        return {mask.w[s] * decay, s < i ? decay * both : 0.0f};
+    }
+}
 
 // Of a chunk without a window, by one warp: lane l has rows 2 l and 2 l + 1. With G = P o D, L = X . Z:
 //   dw_s  = sum_{i >= s} e^{u_i - u_s} G_is + e^{u_C - u_s} L_s
 //   dlg_t = sum_{i >= t > s} M_is G_is + sum_{i >= t} h_i Q_i . Y_i + sum_{s < t} M_Cs L_s + h_C <S, dS'>
-template <int K, int V>
-__device__ inline gate_pair plain_gate_grads(const grads_memory<K, V> &m, const part_sums &parts, int lane) {
+__device__ inline gate_pair plain_gate_grads(const gate_rows &m, const part_sums &parts, int lane) {
     float behind[2], before[2], state = 0.0f;
     gate_pair to;
     for (int i = 0; i < 8; i++) state += parts.state[i];
@@ -39,7 +51,7 @@ __device__ inline gate_pair plain_gate_grads(const grads_memory<K, V> &m, const 
         const int r = lane * 2 + e;
         const float column = (parts.column[0][r] + parts.column[1][r]) + (parts.column[2][r] + parts.column[3][r]);
         const float leave = (parts.leave[0][r] + parts.leave[1][r]) * power2(m.u[63] - m.u[r]);
-        to.dw[e] = column + m.far[r] + leave;
+        to.dw[e] = column + m.diagonal[r] + leave;
         before[e] = m.w[r] * leave;
         behind[e] = parts.row[0][r] + parts.row[1][r] - m.w[r] * column +
                     power2(m.u[r]) * (parts.history[0][r] + parts.history[1][r]);
@@ -55,9 +67,8 @@ __device__ inline gate_pair plain_gate_grads(const grads_memory<K, V> &m, const 
 // The same with a window. R_s(t), the gradient of what step t writes of pair s, for t = s .. s + halo:
 //   R_s(t) = sum_{i >= t} e^{u_i - u_t} G_is + e^{u_C - u_t} L_s      dw_t = sum_{s in I_t} R_s(t)
 //   dlg_t = sum_{i >= t} (sum_s M_is G_is + h_i Q_i . Y_i - w_i dw_i) + sum_s M_Cs L_s + h_C <S, dS'>
-template <int K, int V>
-__device__ inline gate_pair window_gate_grads(const grads_memory<K, V> &m, const tile_mask<true> &mask,
-                                              part_sums &parts, const float *near, int lane) {
+__device__ inline gate_pair window_gate_grads(const gate_rows &m, const tile_mask<true> &mask, part_sums &parts,
+                                              const float *near, int lane) {
     const int halo = mask.halo;
     float behind[2], leaving = 0.0f, state = 0.0f;
     gate_pair to;
@@ -96,15 +107,14 @@ __device__ inline gate_pair window_gate_grads(const grads_memory<K, V> &m, const
 }
 
 // pull_s = 2 sum over the chunk's steps t with s in I_t of dE_t / B_t, by one warp: what x_s adds to its gradient.
-template <int K, int V>
-__device__ inline void pulls(const grads_memory<K, V> &m, part_sums &parts, const float (&energy)[2], int halo) {
+__device__ inline void pulls(const float *pairs, part_sums &parts, const float (&energy)[2], int halo) {
     const place at;
     parts.energy[at.lane * 2] = energy[0], parts.energy[at.lane * 2 + 1] = energy[1];
     __syncwarp();
     for (int s = at.lane; s < 64; s += 32) {
         float sum = parts.energy[s];
         for (int d = 1; d <= halo && s + d < 64; d++)
-            if (m.pairs[s + d] > static_cast<float>(d)) sum += parts.energy[s + d];
+            if (pairs[s + d] > static_cast<float>(d)) sum += parts.energy[s + d];
         parts.pull[s] = 2.0f * sum;
     }
 }

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(threads, 4) chunk_scan_kernel(const __grid_con
             uint32_t kept[K / 16][4];
 #pragma unroll
             for (int step = 0; step < K / 16; step++) fragment(kept[step], S, step);
-            keep_state<K>(state_at<K>(a.grads, a, head, c, slices * 64, v + warp * 16), kept);
+            keep_blocks<K>(blocks_at<K>(a.grads, a, head, c, slices * 64, v + warp * 16), kept);
         }
         transposed_fragments(rows, m.rows[stage], warp);
         scale_fragments(rows, m.weight[stage]);
@@ -101,6 +101,8 @@ __global__ void __launch_bounds__(threads, 4) chunk_scan_kernel(const __grid_con
 #pragma unroll
         for (int k = 0; k < K / 2; k++) S[k] *= h_end;
         const operand_tile by(tiles, stage * (64 * K));
+        products_ready(rows);
+        products_ready(S);
         products_begin();
 #pragma unroll
         for (int step = 0; step < 4; step++) product<K, 1>(S, rows[step], by.mn(step * 16 * 64, 64), true);

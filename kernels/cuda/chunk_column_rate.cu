@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(threads)
     __shared__ float norms[64];
     const int c = static_cast<int>(blockIdx.x) % a.chunks, key = static_cast<int>(blockIdx.x) / a.chunks;
     const int b = key / a.Hq, hq = key % a.Hq, r = static_cast<int>(threadIdx.x) % 64, t = tile_step(a, c, r);
-    key_norms<K, threads>(a, b, hq, c, norms);
+    key_norms<K, threads>(a, b, hq, c, static_cast<int>(threadIdx.x), norms);
     __syncthreads();
     const float segment = static_cast<float>(started(rate.task, b, t - r, t));
     for (int i = static_cast<int>(threadIdx.x) / 64; i < a.group; i += threads / 64) {

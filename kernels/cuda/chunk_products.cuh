@@ -58,6 +58,16 @@ template <int n> __device__ inline void products_done(float (&d)[n]) {
 #pragma unroll
     for (int i = 0; i < n; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
+// In front of products_begin(): keeps the compiler from changing accumulators or first operands behind it, where it
+// would have to wait between products.
+template <int n> __device__ inline void products_ready(float (&d)[n]) {
+#pragma unroll
+    for (int i = 0; i < n; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int n> __device__ inline void products_ready(uint32_t (&a)[n][4]) {
+#pragma unroll
+    for (int i = 0; i < n * 4; i++) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
+}
 __device__ inline void publish() {
     FWA_SM90A("fence.proxy.async.shared::cta;" ::: "memory");
 }

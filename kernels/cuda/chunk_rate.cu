@@ -1,13 +1,16 @@
-// Gates of the chunk kernels (chunk_rate.cuh). A block takes a tile of a query/key head: warps take the squares of the
-// lengths of its keys, then two warps a value head, a thread a row: step, decay, and the running sum of its logarithm.
-// Cost: the keys are read once; nothing but the gates is written.
+// Gates of the chunk kernels (chunk_rate.cuh). Two warps a value head, a thread a row: step, decay, and the running sum
+// of its logarithm. Before, the threads of a tile take the squares of the lengths of its keys. Heads with keys of their
+// own: two tiles a block, two warps each; where many share keys, one tile of eight warps. Cost: the keys are read once;
+// nothing but the gates is written.
 #include "kernels/cuda/chunk_rate.cuh"
+
+#include "core/shape.h"
 
 namespace {
 
 using namespace fwa;
 
-constexpr int threads = 256;
+template <int pairs> constexpr int tiles = pairs == 1 ? 2 : 1; // of a block, `pairs` pairs of warps each
 
 // Mean of the norms of the window of row r.
 __device__ float mean_energy(const mixer_task &a, int64_t b, int64_t t, const float *norms, int r) {
@@ -57,34 +60,51 @@ __device__ void tile_gates(const chunk_task &a, const chunk_gates &to, const ste
     __syncthreads();
 }
 
-template <int K>
-__global__ void __launch_bounds__(threads)
+template <int K, int pairs>
+__global__ void __launch_bounds__(64 * pairs * tiles<pairs>, pairs == 1 ? 8 : 4)
     chunk_rate_kernel(const __grid_constant__ chunk_rate rate, const __grid_constant__ chunk_task a, chunk_gates to) {
-    __shared__ float norms[64], energy[64];
-    __shared__ pair_rows rows[threads / 64];
-    const int c = static_cast<int>(blockIdx.x) % a.chunks, key = static_cast<int>(blockIdx.x) / a.chunks;
-    const int b = key / a.Hq, hq = key % a.Hq, r = static_cast<int>(threadIdx.x) % 64;
-    const int pair = static_cast<int>(threadIdx.x) / 64, t = tile_step(a, c, r);
-    const bool own = r >= a.halo && t < a.T, dropped = own && rate.task.drop && rate.task.drop[b * rate.task.T + t];
+    __shared__ float norms[tiles<pairs>][64], energy[tiles<pairs>][64];
+    __shared__ pair_rows rows[tiles<pairs>][pairs];
+    const int r = static_cast<int>(threadIdx.x) % 64, pair = static_cast<int>(threadIdx.x) / 64 % pairs;
+    const int own_tile = static_cast<int>(threadIdx.x) / (64 * pairs);
+    const int tile = static_cast<int>(blockIdx.x) * tiles<pairs> + own_tile;
+    const bool there = tile < a.B * a.Hq * a.chunks;
+    const int c = tile % a.chunks, key = there ? tile / a.chunks : 0, b = key / a.Hq, hq = key % a.Hq;
+    const int t = tile_step(a, c, r);
+    const bool own = there && r >= a.halo && t < a.T, dropped = own && rate.task.drop && rate.task.drop[b * a.T + t];
     step_scalars scalars = {};
     if (own && pair < a.group) scalars = scalars_of_step(rate.task, b, hq * a.group + pair, t);
     if (rate.kind == rate_kind::falcon) {
-        key_norms<K, threads>(a, b, hq, c, norms);
+        key_norms<K, 64 * pairs>(a, b, hq, c, static_cast<int>(threadIdx.x) % (64 * pairs), norms[own_tile]);
         __syncthreads();
         if (pair == 0) {
-            energy[r] = own ? mean_energy(rate.task, b, t, norms, r) : 0.0f;
-            rate.energy[static_cast<int64_t>(blockIdx.x) * 64 + r] = energy[r];
+            energy[own_tile][r] = own ? mean_energy(rate.task, b, t, norms[own_tile], r) : 0.0f;
+            if (there) rate.energy[static_cast<int64_t>(tile) * 64 + r] = energy[own_tile][r];
         }
         __syncthreads();
     }
-    const int turns = (a.group + threads / 64 - 1) / (threads / 64) * (threads / 64);
-    const float E = rate.kind == rate_kind::falcon ? energy[r] : 0.0f;
-    for (int h = pair; h < turns; h += threads / 64) {
+    const int turns = (a.group + pairs - 1) / pairs * pairs;
+    const float E = rate.kind == rate_kind::falcon ? energy[own_tile][r] : 0.0f;
+    for (int h = pair; h < turns; h += pairs) {
         const int64_t head = static_cast<int64_t>(b) * a.H + hq * a.group + h;
         if (own && h > pair && h < a.group) scalars = scalars_of_step(rate.task, b, hq * a.group + h, t);
-        tile_gates(a, to, gates_of_step(rate, scalars, E), dropped, h < a.group ? (head * a.chunks + c) * 64 : -1,
-                   rows[pair], r);
+        tile_gates(a, to, gates_of_step(rate, scalars, E), dropped,
+                   there && h < a.group ? (head * a.chunks + c) * 64 : -1, rows[own_tile][pair], r);
     }
+}
+
+template <int K, int pairs>
+fwa_status launch_rate(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task, const chunk_gates &to) {
+    constexpr int threads = 64 * pairs * tiles<pairs>;
+    const int64_t blocks = fwa_ceil_div(static_cast<int64_t>(task.B) * task.Hq * task.chunks, tiles<pairs>);
+    const auto kernel = chunk_rate_kernel<K, pairs>;
+    FWA_LAUNCH(kernel, static_cast<unsigned>(blocks), threads, 0, stream, rate, task, to);
+    return FWA_OK;
+}
+
+template <int K>
+fwa_status pick_rate(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task, const chunk_gates &to) {
+    return task.group < 4 ? launch_rate<K, 1>(stream, rate, task, to) : launch_rate<K, 4>(stream, rate, task, to);
 }
 
 } // namespace
@@ -93,12 +113,7 @@ namespace fwa {
 
 fwa_status chunk_rate_forward(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task,
                               const chunk_gates &to) {
-    const auto blocks = static_cast<unsigned>(task.B * task.Hq * task.chunks);
-    if (rate.task.K == 64)
-        FWA_LAUNCH(chunk_rate_kernel<64>, blocks, threads, 0, stream, rate, task, to);
-    else
-        FWA_LAUNCH(chunk_rate_kernel<128>, blocks, threads, 0, stream, rate, task, to);
-    return FWA_OK;
+    return rate.task.K == 64 ? pick_rate<64>(stream, rate, task, to) : pick_rate<128>(stream, rate, task, to);
 }
 
 } // namespace fwa

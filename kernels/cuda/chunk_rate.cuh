@@ -86,30 +86,47 @@ __device__ inline step_gates gates_of_step(const chunk_rate &rate, const step_sc
     return g;
 }
 
-// |x_r|^2 of the rows of a tile, by a block.
+// Sums of n values over `lanes` lanes, each value's sum in lanes / n of them: of value lane / (lanes / n).
+template <int lanes, int n> __device__ inline float spread_sums(float (&s)[n], int lane) {
+    int offset = lanes / 2;
+#pragma unroll
+    for (int half = n / 2; half > 0; half /= 2, offset /= 2) {
+        const bool up = lane & offset;
+#pragma unroll
+        for (int i = 0; i < half; i++) {
+            const float keep = up ? s[i + half] : s[i], give = up ? s[i] : s[i + half];
+            s[i] = keep + __shfl_xor_sync(0xffffffffu, give, offset);
+        }
+    }
+    for (; offset > 0; offset /= 2) s[0] += __shfl_xor_sync(0xffffffffu, s[0], offset);
+    return s[0];
+}
+
+// |x_r|^2 of the rows of a tile, by `threads` threads.
 template <int K, int threads>
-__device__ inline void key_norms(const chunk_task &a, int64_t b, int64_t hq, int c, float *norms) {
-    constexpr int lanes = K / 8, rows = threads / lanes;
-    const int lane = static_cast<int>(threadIdx.x) % lanes, first = static_cast<int>(threadIdx.x) / lanes;
+__device__ inline void key_norms(const chunk_task &a, int64_t b, int64_t hq, int c, int thread, float *norms) {
+    constexpr int lanes = K / 8, rows = threads / lanes, batch = 64 / rows < 4 ? 64 / rows : 4;
+    const int lane = thread % lanes, first = thread / lanes;
     const int t0 = tile_step(a, c, 0), begin = a.shift - t0, end = a.T - t0;
     const __nv_bfloat16 *from = a.k.row(b, t0 - a.shift + first, hq) + lane * 8;
     const __nv_bfloat16 *head = a.first_x ? a.first_x + (b * a.Hq + hq) * ((a.halo + 1) * K) + lane * 8 : nullptr;
-    pack<__nv_bfloat16, 8> x[64 / rows];
+#pragma unroll 1
+    for (int done = 0; done < 64; done += batch * rows) {
+        pack<__nv_bfloat16, 8> x[batch];
+        float sums[batch] = {};
 #pragma unroll
-    for (int i = 0; i < 64 / rows; i++, from += rows * a.k.time) {
-        const int row = first + i * rows;
-        const __nv_bfloat16 *at = row >= begin ? from : head ? head + row * K : nullptr;
-        x[i] = {};
-        if (at && row < end) x[i] = load<8>(at);
-    }
+        for (int i = 0; i < batch; i++, from += rows * a.k.time) {
+            const int row = done + first + i * rows;
+            const __nv_bfloat16 *at = row >= begin ? from : head ? head + row * K : nullptr;
+            x[i] = {};
+            if (at && row < end) x[i] = load<8>(at);
+        }
 #pragma unroll
-    for (int i = 0; i < 64 / rows; i++) {
-        float sum = 0.0f;
+        for (int i = 0; i < batch; i++)
 #pragma unroll
-        for (int e = 0; e < 8; e++) sum += to_float(x[i].at[e]) * to_float(x[i].at[e]);
-#pragma unroll
-        for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-        if (lane == 0) norms[first + i * rows] = sum;
+            for (int e = 0; e < 8; e++) sums[i] += to_float(x[i].at[e]) * to_float(x[i].at[e]);
+        const float sum = spread_sums<lanes>(sums, lane);
+        if (lane % (lanes / batch) == 0) norms[done + first + lane / (lanes / batch) * rows] = sum;
     }
 }
 

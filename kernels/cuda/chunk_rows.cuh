@@ -16,7 +16,7 @@ struct place {
     int thread, group, warp, lane, g, t, row;
     __device__ place() {
         asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-        group = thread / 128, warp = thread / 32 % 4, lane = thread % 32;
+        group = thread / 128 % 2, warp = thread / 32 % 4, lane = thread % 32;
         g = lane / 4, t = lane % 4, row = warp * 16 + g;
     }
 };
