@@ -255,7 +255,6 @@ static fwa_status train(session *s) {
     FWA_TRY(fwa_run_open(s->run, t));
     FWA_TRY(fwa_world_agree(t->world, fwa_saver_create(&s->saver, s->run, t)));
     if (t->world->rank == 0) fwa_startup_log(t, s->run->path);
-    FWA_TRY(fwa_signals_install(t->world->mpi));
     FWA_TRY(fwa_watchdog_start());
     s->flops = fwa_startup_flops(t);
     FWA_TRY(fwa_startup_peak(t->backend, &s->peak));
@@ -284,6 +283,7 @@ static fwa_status start(session *s, fwa_world *world, fwa_config *config, const 
         if (world->rank == 0) fwa_startup_log(s->trainer, NULL);
         return FWA_OK;
     }
+    FWA_TRY(fwa_signals_install(world->mpi)); // one that comes while the model is built ends the first step
     s->branched = strcmp(resume, "none") != 0 && strcmp(resume, "auto") != 0;
     FWA_TRY(fwa_run_create(&s->run, world, config, resume, argc, argv));
     if (s->run->finished) {

@@ -47,8 +47,10 @@ static int64_t checkpoint_bytes(const fwa_trainer *t) {
     return 3 * (int64_t)fwa_params_bytes(&t->model->params, FWA_PARAM_GRAD); // of the whole model
 }
 
+// The room on the disk is asked for before any rank writes.
 static fwa_status begin(fwa_saver *s) {
-    return fwa_checkpoint_begin(&s->writer, s->run->path, s->state.step, s->shard, checkpoint_bytes(s->trainer));
+    const int64_t bytes = s->shard == 0 ? checkpoint_bytes(s->trainer) : 0;
+    return fwa_checkpoint_begin(&s->writer, s->run->path, s->state.step, s->shard, bytes);
 }
 
 static fwa_status write_shard(fwa_saver *s) {
@@ -180,15 +182,18 @@ static void report(const fwa_saver *s) {
 
 // No thread is at work on any rank.
 static fwa_status next_phase(fwa_saver *s) {
+    fwa_world *world = s->trainer->world;
     fwa_status mine = s->result;
     if (mine != FWA_OK) mine = fwa_error_raise(mine, __FILE__, __LINE__, __func__, "%s", s->message);
-    fwa_status status = fwa_world_agree(s->trainer->world, mine);
+    fwa_status status = fwa_world_agree(world, mine);
     if (status == FWA_OK && s->phase != PHASE_PUBLISH) {
         post(s, s->phase + 1);
         return FWA_OK;
     }
     if (status == FWA_OK) report(s);
     forget_save(s);
+    // A rank that leaves ends the others: not before what could not be saved is cleared away.
+    if (status != FWA_OK && status != FWA_TIMEOUT && status != FWA_COMM) status = fwa_world_agree(world, status);
     return status;
 }
 

@@ -112,7 +112,7 @@ fwa_status fwa_trainer_step(fwa_trainer *t) {
     fwa_backend *backend = t->backend;
     fwa_comm *all = t->world->all;
     fwa_step_sent *sent = &t->sent[t->step % FWA_STEPS_SENT];
-    control sums = {.signals = fwa_signals_pending() != 0, .writers = t->writing};
+    control sums = {.writers = t->writing};
     FWA_CHECK(t->step - t->reported < FWA_STEPS_SENT, FWA_ERROR,
               "got step %lld, expected the report of step %lld before it", (long long)t->step + 1,
               (long long)t->reported + 1);
@@ -121,6 +121,7 @@ fwa_status fwa_trainer_step(fwa_trainer *t) {
     FWA_TRY(micro_batches(t, &sums));
     FWA_TRY(backend->download(backend, backend->stream, sent->state, t->state, sizeof *sent->state));
     FWA_TRY(backend->event_record(backend, sent->done, backend->stream));
+    sums.signals = fwa_signals_pending() != 0;
     FWA_TRY(all->all_reduce(all, NULL, &sums, sizeof sums / sizeof(int64_t), FWA_I64, FWA_REDUCE_SUM));
 
     if (!t->warm) FWA_TRY(fwa_choices_share(t));

@@ -1,0 +1,140 @@
+#!/bin/sh
+# Signals at awkward moments, to one of two ranks: in the first step, in an evaluation, in a save. Ranks that are stopped
+# or killed, and a disk that fills up in a save: the others leave in time, and no checkpoint is lost or half there.
+. "$(dirname "$0")/lib.sh"
+two="$mpirun -np 2 sh rank.sh $FWA train tiny.yaml train.micro_batch=4 parallel.zero=1"
+settings="train.micro_batch=4 parallel.zero=1"
+
+# begin RUN ARGUMENTS...: without end
+begin() {
+    name=$1
+    shift
+    rm -f rank.0 rank.1
+    # shellcheck disable=SC2086 # the launcher and its options
+    start $two run.name="$name" train.steps=1000000 "$@"
+    tries=0
+    until { [ -s rank.0 ] && [ -s rank.1 ]; } || [ $tries -gt $((limit * 20)) ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+}
+
+# says TEXT: waits until it stands in standard error, at most $limit seconds.
+says() {
+    tries=0
+    until grep -qF -e "$1" err; do
+        tries=$((tries + 1))
+        if [ $tries -gt $((limit * 20)) ]; then
+            note_failure "$what
+  does not say: $1"
+            finish
+        fi
+        sleep 0.05
+    done
+}
+
+# saved RUN TEXT...: ended by a signal, with a checkpoint of the last row's step that is sound.
+saved() {
+    interrupted=$1
+    shift
+    ended
+    expect 75 "saved at step" "continue with --resume auto" "$@"
+    rows=$(wc -l <"runs/$interrupted/metrics.jsonl")
+    check "$interrupted: the checkpoint is not of the last step" grep -q "step_$(printf %08d "$rows")" \
+        "runs/$interrupted/checkpoints/latest"
+    run "$FWA" checkpoint verify "runs/$interrupted"
+    expect 0
+    no_leftovers "$interrupted"
+}
+
+# whole RUN STEPS ARGUMENTS...: what was interrupted goes on to STEPS, and has the curve of a run that never was.
+whole() {
+    interrupted=$1 last=$2
+    shift 2
+    # shellcheck disable=SC2086 # several words
+    trained 2 "$interrupted" tiny.yaml $settings train.steps=1000000 train.stop_after="$last" "$@" --resume auto
+    # shellcheck disable=SC2086 # several words
+    trained 2 "$interrupted-whole" tiny.yaml $settings train.steps=1000000 train.stop_after="$last" "$@"
+    same_curve "$interrupted-whole" "$interrupted"
+    same_parameters "$interrupted-whole" "$interrupted" "$last"
+}
+
+# In the first step, of a thousand micro-batches
+begin first train.global_batch=8000
+says "run folder"
+kill -TERM "$(cat rank.1)"
+saved first
+check "the first step did not end the run" test "$(wc -l <runs/first/metrics.jsonl)" = 1
+
+# In a validation that would take minutes; a run that goes on makes up for it.
+begin evaluation eval.every=2 eval.batches=200000
+wait_for_rows evaluation 1
+sleep 0.3
+kill -TERM "$(cat rank.1)"
+saved evaluation "validation after step 2 left out after a signal"
+whole evaluation 3 eval.every=2
+
+# While one checkpoint after the other is written
+begin saving checkpoint.every=1 checkpoint.keep_last=2
+wait_for_rows saving 4
+tries=0
+until [ -d "$(echo runs/saving/checkpoints/.step_*.tmp)" ] || [ $tries -gt 5000 ]; do
+    tries=$((tries + 1))
+    sleep 0.005
+done
+kill -USR2 "$(cat rank.0)"
+saved saving
+
+# gone SECONDS: both ranks, within that time from now.
+gone() {
+    tries=0
+    while kill -0 "$(cat rank.0)" 2>/dev/null || kill -0 "$(cat rank.1)" 2>/dev/null; do
+        tries=$((tries + 1))
+        if [ $tries -gt $(($1 * 20)) ]; then
+            note_failure "a rank is left after $1 s"
+            return
+        fi
+        sleep 0.05
+    done
+}
+
+# Killed: everyone is gone within 10 s, and the TERM that mpirun sends then starts no save.
+begin killed
+wait_for_rows killed 3
+kill -9 "$(cat rank.1)"
+gone 10
+ended
+check "a rank was killed, and the run ended with code $code" test "$code" != 0
+check_not "a save was started after a rank was lost" test -e runs/killed/checkpoints
+
+# Stopped while steps and saves go on: code 4 within the time-out. What was saved before is sound.
+begin stopped checkpoint.every=1 checkpoint.keep_last=2 comm.timeout_s=2
+wait_for_rows stopped 4
+kill -STOP "$(cat rank.1)"
+since=$(date +%s)
+ended
+expect 4
+check "a stopped rank kept the others for longer than the time-out" test $(($(date +%s) - since)) -le 12
+gone 5
+# shellcheck disable=SC2086 # several words
+trained 2 stopped tiny.yaml $settings train.steps=1000000 train.stop_after=9 --resume auto
+expect 0 "resumed from"
+
+# A disk that fills up in a save, of two shards: the space that is asked for is there, what it takes is more.
+mkdir small
+if mount -t tmpfs -o size=1700k none small 2>/dev/null; then
+    disk=$work/small
+    # shellcheck disable=SC2086 # several words
+    train 2 full tiny.yaml $settings run.dir=small train.steps=9 checkpoint.every=3 schedule.kind=constant
+    expect 1 "No space left on device"
+    run "$FWA" checkpoint verify small/full
+    expect 0
+    check_not "half of a checkpoint is left" sh -c 'find small/full -name ".*" -o -name "*.tmp*" | grep .'
+    mount -o remount,size=9m small
+    # shellcheck disable=SC2086 # several words
+    trained 2 full tiny.yaml $settings run.dir=small train.steps=9 schedule.kind=constant --resume auto
+    expect 0 "resumed from"
+else
+    echo "no right to mount: a full disk is left out"
+fi
+finish
