@@ -137,6 +137,22 @@ static bool plain(const fwa_feature_options *options) {
     return options->width == 0 && !options->silu && options->norm == FWA_NORM_NONE && options->phi == FWA_PHI_IDENTITY;
 }
 
+bool fwa_mixer_in_place(const fwa_mixer_layer *layer, const fwa_layer_context *ctx) {
+    const fwa_feature_options qk = feature_options(layer, layer->spec->qk_norm, layer->spec->phi);
+    const fwa_feature_options v = feature_options(layer, layer->spec->v_norm, FWA_PHI_IDENTITY);
+    return plain(&qk) && plain(&v) && layer->skip < 0 && !fwa_sequence_cut(ctx) && !ctx->memory;
+}
+
+// In place: q and k of proj, which stand side by side, or their gradients, turned back.
+static fwa_status rotate_both(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, fwa_tensor proj,
+                              bool inverse) {
+    const int64_t K = layer->shape.K, columns = layer->q.columns + layer->k.columns;
+    if (!(layer->spec->rule->switches & FWA_SWITCH_ROTARY)) return FWA_OK;
+    const fwa_tensor both =
+        fwa_tensor_as_4d(fwa_tensor_slice(proj, 1, layer->q.at, columns), ctx->B, ctx->T, columns / K, K);
+    return ctx->backend->ops->rotary(ctx->backend->stream, both, both, ctx->position, FWA_ROTARY_BASE, inverse);
+}
+
 // The part's columns as heads of y's shape [B,T,H,K].
 static fwa_tensor part_heads(const fwa_mixer_part *part, fwa_tensor proj, fwa_tensor y) {
     return fwa_tensor_as_4d(fwa_mixer_part_of(proj, part), y.shape[0], y.shape[1], y.shape[2], y.shape[3]);
@@ -169,23 +185,36 @@ static fwa_status rotated_backward(const fwa_mixer_layer *layer, const fwa_layer
     return direct ? FWA_OK : feature_backward(layer, ctx, part, &options, d, dy, rstd, acts);
 }
 
+// q, k and v; in a state-space block these need delta.
+static fwa_status vectors_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
+                                  const fwa_mixer_acts *acts) {
+    if (fwa_mixer_in_place(layer, ctx)) return rotate_both(layer, ctx, acts->proj, false);
+    FWA_TRY(rotated_forward(layer, ctx, &layer->q, acts->q, acts->q_rstd, acts));
+    FWA_TRY(rotated_forward(layer, ctx, &layer->k, acts->k, acts->k_rstd, acts));
+    return value_forward(layer, ctx, acts);
+}
+
+static fwa_status vectors_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
+                                   const fwa_mixer_acts *acts, const fwa_mixer_scratch *d) {
+    if (fwa_mixer_in_place(layer, ctx)) return rotate_both(layer, ctx, d->dproj, true);
+    FWA_TRY(rotated_backward(layer, ctx, &layer->q, d, d->dq, acts->q_rstd, acts));
+    FWA_TRY(rotated_backward(layer, ctx, &layer->k, d, d->dk, acts->k_rstd, acts));
+    return value_backward(layer, ctx, acts, d);
+}
+
 fwa_status fwa_mixer_inputs_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
                                     const fwa_mixer_acts *acts) {
     const fwa_mixer_spec *spec = layer->spec;
-    FWA_TRY(rotated_forward(layer, ctx, &layer->q, acts->q, acts->q_rstd, acts));
-    FWA_TRY(rotated_forward(layer, ctx, &layer->k, acts->k, acts->k_rstd, acts));
     FWA_TRY(scalar_forward(ctx, &layer->beta, spec->beta_range, acts->beta, acts->proj, acts->wide));
     FWA_TRY(scalar_forward(ctx, &layer->lambda, FWA_LAMBDA_SCALE, acts->lambda, acts->proj, fwa_tensor_absent()));
     FWA_TRY(decay_forward(layer, ctx, acts));
-    return value_forward(layer, ctx, acts);
+    return vectors_forward(layer, ctx, acts);
 }
 
 fwa_status fwa_mixer_inputs_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
                                      const fwa_mixer_acts *acts, const fwa_mixer_scratch *d) {
     const fwa_mixer_spec *spec = layer->spec;
-    FWA_TRY(rotated_backward(layer, ctx, &layer->q, d, d->dq, acts->q_rstd, acts));
-    FWA_TRY(rotated_backward(layer, ctx, &layer->k, d, d->dk, acts->k_rstd, acts));
-    FWA_TRY(value_backward(layer, ctx, acts, d));
+    FWA_TRY(vectors_backward(layer, ctx, acts, d));
     FWA_TRY(
         scalar_backward(ctx, &layer->beta, spec->beta_range, d->dproj, d->dbeta, acts->beta, acts->proj, acts->wide));
     FWA_TRY(scalar_backward(ctx, &layer->lambda, FWA_LAMBDA_SCALE, d->dproj, d->dlambda, acts->lambda, acts->proj,

@@ -18,9 +18,9 @@ fwa_mixer_call fwa_mixer_layer_call(const fwa_mixer_layer *layer, const fwa_laye
     call.shape.T = ctx->T;
     call.form = FWA_FORM_CHUNK;
     call.save = train;
-    call.q = acts->q;
-    call.k = acts->k;
-    call.v = acts->v;
+    call.q = fwa_mixer_input_of(layer, ctx, acts->q, acts->proj, &layer->q, layer->shape.K);
+    call.k = fwa_mixer_input_of(layer, ctx, acts->k, acts->proj, &layer->k, layer->shape.K);
+    call.v = fwa_mixer_input_of(layer, ctx, acts->v, acts->proj, &layer->v, layer->shape.V);
     call.beta = acts->beta;
     call.lambda = acts->lambda;
     call.log_decay = acts->log_decay;
@@ -51,9 +51,9 @@ static fwa_status rule_backward(const fwa_mixer_layer *layer, const fwa_layer_co
     fwa_mixer_grads grads;
     memset(&grads, 0, sizeof grads);
     grads.d_o = d->d_o;
-    grads.dq = d->dq;
-    grads.dk = d->dk;
-    grads.dv = d->dv;
+    grads.dq = fwa_mixer_input_of(layer, ctx, d->dq, d->dproj, &layer->q, layer->shape.K);
+    grads.dk = fwa_mixer_input_of(layer, ctx, d->dk, d->dproj, &layer->k, layer->shape.K);
+    grads.dv = fwa_mixer_input_of(layer, ctx, d->dv, d->dproj, &layer->v, layer->shape.V);
     grads.dbeta = d->dbeta;
     grads.dlambda = d->dlambda;
     grads.dlog_decay = d->dlog_decay;

@@ -53,6 +53,7 @@ typedef struct fwa_mixer_cut {
 typedef struct fwa_mixer_acts {
     fwa_tensor proj; // [R,P], its padding zeros; so is its gradient
     fwa_tensor q, k, v, q_rstd, k_rstd, v_rstd, beta, lambda, delta, log_decay, o, o_rstd, y, saved;
+    // q, k, v, and dq, dk, dv below: absent where they are columns of proj and dproj (mixer_passes.h).
     fwa_tensor x; // [B,T,H,V] of a state-space block
     fwa_mixer_cut cut;
     fwa_tensor wide; // [R,H*V] beta of low rank before bias and sigmoid; the backward pass puts its gradient there

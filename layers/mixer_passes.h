@@ -13,6 +13,17 @@ static inline fwa_tensor fwa_mixer_part_of(fwa_tensor proj, const fwa_mixer_part
     return fwa_mixer_part_present(part) ? fwa_tensor_slice(proj, 1, part->at, part->columns) : fwa_tensor_absent();
 }
 
+// Whether q, k and v are columns of the projection themselves, q and k rotated where they are, and so their gradients:
+// whole sequences that no memory keeps, and features that would be copies.
+bool fwa_mixer_in_place(const fwa_mixer_layer *layer, const fwa_layer_context *ctx);
+
+// q, k or v [B,T,heads,K] as the rule sees it, or its gradient: `own`, or in place the part's columns of `proj`.
+static inline fwa_tensor fwa_mixer_input_of(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, fwa_tensor own,
+                                            fwa_tensor proj, const fwa_mixer_part *part, int64_t size) {
+    if (!fwa_mixer_in_place(layer, ctx)) return own;
+    return fwa_tensor_as_4d(fwa_mixer_part_of(proj, part), ctx->B, ctx->T, part->columns / size, size);
+}
+
 // The rule's inputs from the projection.
 FWA_MUST_CHECK fwa_status fwa_mixer_inputs_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
                                                    const fwa_mixer_acts *acts);

@@ -5,6 +5,7 @@
 #include "core/shape.h"
 #include "kernels/registry.h"
 #include "layers/mixer_memory.h"
+#include "layers/mixer_passes.h"
 #include "layers/mixer_ring.h"
 
 static bool state_space(const fwa_mixer_spec *spec) {
@@ -193,9 +194,11 @@ fwa_status fwa_mixer_layer_plan_acts(const fwa_mixer_layer *layer, const fwa_lay
     const sizes n = sizes_of(layer, ctx);
     memset(acts, 0, sizeof *acts);
     FWA_TRY(fwa_arena_plan(arena, &acts->proj, act, 2, n.proj));
-    FWA_TRY(fwa_arena_plan(arena, &acts->q, act, 4, n.qk));
-    FWA_TRY(fwa_arena_plan(arena, &acts->k, act, 4, n.qk));
-    FWA_TRY(fwa_arena_plan(arena, &acts->v, act, 4, n.value));
+    if (!fwa_mixer_in_place(layer, ctx)) {
+        FWA_TRY(fwa_arena_plan(arena, &acts->q, act, 4, n.qk));
+        FWA_TRY(fwa_arena_plan(arena, &acts->k, act, 4, n.qk));
+        FWA_TRY(fwa_arena_plan(arena, &acts->v, act, 4, n.value));
+    }
     if (layer->skip >= 0) FWA_TRY(fwa_arena_plan(arena, &acts->x, act, 4, n.value));
     if (layer->spec->qk_norm != FWA_NORM_NONE) {
         FWA_TRY(fwa_arena_plan(arena, &acts->q_rstd, mst, 3, n.qk_scalar));
@@ -229,9 +232,11 @@ fwa_status fwa_mixer_layer_plan_scratch(const fwa_mixer_layer *layer, const fwa_
     const sizes n = sizes_of(layer, ctx);
     memset(scratch, 0, sizeof *scratch);
     FWA_TRY(fwa_arena_plan(arena, &scratch->dproj, act, 2, n.proj));
-    FWA_TRY(fwa_arena_plan(arena, &scratch->dq, act, 4, n.qk));
-    FWA_TRY(fwa_arena_plan(arena, &scratch->dk, act, 4, n.qk));
-    FWA_TRY(fwa_arena_plan(arena, &scratch->dv, act, 4, n.value));
+    if (!fwa_mixer_in_place(layer, ctx)) {
+        FWA_TRY(fwa_arena_plan(arena, &scratch->dq, act, 4, n.qk));
+        FWA_TRY(fwa_arena_plan(arena, &scratch->dk, act, 4, n.qk));
+        FWA_TRY(fwa_arena_plan(arena, &scratch->dv, act, 4, n.value));
+    }
     if (fwa_mixer_part_present(&layer->beta))
         FWA_TRY(fwa_arena_plan(arena, &scratch->dbeta, mst, n.beta_dims, n.value));
     if (fwa_mixer_part_present(&layer->lambda)) FWA_TRY(fwa_arena_plan(arena, &scratch->dlambda, mst, 3, n.scalar));

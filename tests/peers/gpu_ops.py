@@ -188,7 +188,8 @@ def main():
             try:
                 row = measure(name, ops[name], shape, peer)
             except Exception as failure:  # one operator's failure leaves the others their rows
-                row = {"peer": peer, "op": name, "refused": f"{type(failure).__name__}: {failure}".splitlines()[0]}
+                reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
+                row = {"peer": peer, "op": name, **dict(zip("BTHK", shape)), "refused": reason}
             print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}), flush=True)
 
 
