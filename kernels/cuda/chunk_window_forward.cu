@@ -17,16 +17,16 @@ using namespace fwa;
 
 // Weights of complete pairs in the residual of each step's new member, and x_i . x_{i-p}.
 template <int K, int W> __device__ void place_gram(const window_block<K, W> &at) {
+    constexpr int D = W - 1;
     float G[32];
     auto &m = at.m;
     at.products_with_keys(G, m.x);
     at.each_entry(G, [&](int i, int l, float x) {
         if (i >= l && i - l < W) m.gram[i][i - l] = x;
-        const int last = i - W;
-        if (last < 0 || l > (last | 7)) return;
-        const float weight = l <= last ? x * power2(m.gates[i].seen - m.gates[min(l + W - 1, 63)].u) : 0.0f;
-        m.far[far_row(last) + (l & 1) * far_half(last) + l / 2] = weight;
+        if (i >= l + W) m.weights.set(i, l + D, x * power2(m.gates[i].seen - m.gates[min(l + D, 63)].u));
+        if (i < 16 && l < D) m.weights.inner[i][l] = 0.0f;
     });
+    at.place_steps();
 }
 
 // V - diag(e^seen) H into the columns.
@@ -49,7 +49,7 @@ template <int W> struct window_column {
     float r[W], z[W], value[W], gram[W][W];
 
     // Behind a step with these weights: to the window of the next, whose last member is missing.
-    __device__ void next(const float (&weight)[W], float keep) {
+    __device__ void next(const float (&weight)[W], float keep, float lost) {
         constexpr int D = W - 1;
         float after[W], written[W];
 #pragma unroll
@@ -59,7 +59,7 @@ template <int W> struct window_column {
             float sum = 0.0f;
 #pragma unroll
             for (int l = 0; l < W; l++) sum += (l <= j ? gram[j][l] : gram[l][j]) * written[l];
-            after[j] = keep * r[j] + (1.0f - keep) * value[j] - sum;
+            after[j] = keep * r[j] + lost * value[j] - sum;
         }
 #pragma unroll
         for (int j = 0; j < D; j++) {
@@ -70,57 +70,73 @@ template <int W> struct window_column {
     }
 };
 
-// A column through the steps of a chunk. fresh, coefficients: row 0 of this column; null: not kept.
+// A column through the 16 steps of block b. fresh, coefficients: row 0 of this column; null: not kept. Rows before the
+// chunk are steps that write nothing. Nothing is written to shared memory between the steps, so that loads can go
+// ahead.
 template <int K, int W>
-__device__ void solve_column(const window_block<K, W> &at, __nv_bfloat16 *fresh, __nv_bfloat16 *coefficients) {
+__device__ void solve_steps(const window_block<K, W> &at, window_column<W> &column, int b, __nv_bfloat16 *fresh,
+                            __nv_bfloat16 *coefficients) {
     constexpr int D = W - 1;
     auto &m = at.m;
-    const int half = at.thread % 2, v = at.thread / 2, width = at.V;
-    window_column<W> column;
+    const int v = at.thread, width = at.V;
+    float complete[16];
+    uint32_t reads[8];
 #pragma unroll
-    for (int j = 0; j < D; j++) {
-        column.r[j] = m.columns[column_place(j, v)];
-        column.z[j] = 0.0f;
-        column.value[j] = __bfloat162float(m.rows[swizzled<64>(j, v)]);
-#pragma unroll
-        for (int l = 0; l <= j; l++) column.gram[j][l] = m.gram[j][j - l];
-        if (half == 0 && fresh) fresh[j * width] = __float2bfloat16(column.r[j]);
-    }
-    float u_before = m.gates[D - 1].u;
-#pragma unroll 2
-    for (int i = D; i < 64; i++) {
-        const window_gate gate = m.gates[i];
-        const step_decays decays(gate, u_before);
-        const float side = m.columns[column_place(i, v)];
+    for (int k = 0; k < 16; k++) {
+        const int i = b * 16 + k;
+        const window_step<W> &step = m.steps[i];
+        float side = m.columns[column_place(i, v)], near = 0.0f, read = 0.0f, weight[W];
         column.value[D] = __bfloat162float(m.rows[swizzled<64>(i, v)]);
-        float near = 0.0f, read = 0.0f, weight[W];
 #pragma unroll
-        for (int j = 0; j < W; j++) column.gram[D][j] = m.gram[i][D - j];
+        for (int n = 0; n < k; n++) side -= m.weights.inner[i][n] * complete[n];
+#pragma unroll
+        for (int j = 0; j < W; j++) column.gram[D][j] = m.gram[i][D - j], weight[j] = step.weight[j];
 #pragma unroll
         for (int j = 0; j < D; j++) near += column.gram[D][j] * column.z[j];
-        column.r[D] = side - far_sum<false>(m.far, m.columns, i - W, half, v) - decays.sight * near;
+        column.r[D] = side - step.sight * near;
 #pragma unroll
         for (int j = 0; j < W; j++) {
-            weight[j] = static_cast<float>(D - j) < gate.pairs ? gate.w : 0.0f;
-            column.z[j] = (j < D ? decays.keep * column.z[j] : 0.0f) + weight[j] * column.r[j];
+            column.z[j] = (j < D ? step.keep * column.z[j] : 0.0f) + weight[j] * column.r[j];
             if (j > 0) read += m.reads[i][D - j] * column.z[j];
         }
-        __syncwarp();
-        if (half == 0) {
-            m.rows[swizzled<64>(i, v)] = __float2bfloat16(read);
-            if (fresh) fresh[i * width] = __float2bfloat16(column.r[D]);
-        } else {
-            if (coefficients) coefficients[(i - D) * width] = __float2bfloat16(column.z[0]);
-        }
-        m.columns[column_place(i - D, v)] = column.z[0];
-        column.next(weight, decays.keep);
-        u_before = gate.u;
+        complete[k] = column.z[0];
+        if (fresh) fresh[i * width] = __float2bfloat16(column.r[D]);
+        const uint32_t bits = __bfloat16_as_ushort(__float2bfloat16(read));
+        reads[k / 2] = k % 2 ? reads[k / 2] | bits << 16 : bits;
+        column.next(weight, step.keep, step.lost);
     }
 #pragma unroll
-    for (int j = 0; j < D; j++) {
-        m.columns[column_place(64 - D + j, v)] = column.z[j];
-        if (half == 1 && coefficients) coefficients[(64 - D + j) * width] = __float2bfloat16(column.z[j]);
+    for (int k = 0; k < 16; k++) {
+        const int i = b * 16 + k;
+        m.rows[swizzled<64>(i, v)] = __ushort_as_bfloat16(static_cast<unsigned short>(reads[k / 2] >> k % 2 * 16));
+        if (i < D) continue;
+        m.columns[column_place(i - D, v)] = complete[k];
+        if (coefficients) coefficients[(i - D) * width] = __float2bfloat16(complete[k]);
     }
+}
+
+// All columns through a chunk.
+template <int K, int W> __device__ void solve_columns(const window_block<K, W> &at, int c) {
+    constexpr int D = W - 1;
+    const int64_t own = at.rows_at(c) + at.thread;
+    __nv_bfloat16 *fresh = at.a.fresh ? at.a.fresh + own : nullptr;
+    __nv_bfloat16 *coefficients = at.a.coefficients ? at.a.coefficients + own : nullptr;
+    window_column<W> column = {};
+#pragma unroll 1
+    for (int b = 0; b < 4; b++) {
+        if (b > 0) at.template far_sums<false>(b);
+        __syncthreads();
+        if (at.thread < 64) solve_steps(at, column, b, fresh, coefficients);
+        __syncthreads();
+    }
+    if (at.thread < 64) {
+#pragma unroll
+        for (int j = 0; j < D; j++) {
+            at.m.columns[column_place(64 - D + j, at.thread)] = column.z[j];
+            if (coefficients) coefficients[(64 - D + j) * at.V] = __float2bfloat16(column.z[j]);
+        }
+    }
+    __syncthreads();
 }
 
 // What is read of the state and of complete and other pairs: O^T.
@@ -166,6 +182,7 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
     float S[K / 2];
     get_state<K>(S, a.S0, at.b, at.h, at.v + at.warp * 16);
     load_chunk(at, 0);
+    at.clear_edges();
 #pragma unroll 1
     for (int c = 0; c < a.chunks; c++) {
         at.renew();
@@ -185,11 +202,8 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
             at.template state_product<64>(H, S, m.x);
             place_sides(at, H);
         }
-        __syncthreads();
         at.renew();
-        const int64_t own = at.rows_at(c) + at.thread / 2;
-        solve_column(at, a.fresh ? a.fresh + own : nullptr, a.coefficients ? a.coefficients + own : nullptr);
-        __syncthreads();
+        solve_columns(at, c);
         at.renew();
         at.far_reads();
         publish();

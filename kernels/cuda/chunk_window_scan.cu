@@ -15,18 +15,19 @@ namespace {
 
 using namespace fwa;
 
-// Weights of later pairs in the gradient of each step's oldest member, and x_{l+p} . x_l.
+// Weights of later pairs in the gradient of each step's oldest member, and x_{l+p} . x_l. Steps count from the last.
 template <int K, int W> __device__ void place_gram(const window_block<K, W> &at) {
+    constexpr int D = W - 1;
     float G[32];
     auto &m = at.m;
     at.products_with_keys(G, m.x);
     at.each_entry(G, [&](int j, int l, float x) {
         if (j >= l && j - l < W) m.gram[l][j - l] = x;
-        const int last = 63 - l - W, behind = 63 - j;
-        if (last < 0 || behind > (last | 7)) return;
-        const float weight = behind <= last ? x * power2(m.gates[j].seen - m.gates[l + W - 1].u) : 0.0f;
-        m.far[far_row(last) + (behind & 1) * far_half(last) + behind / 2] = weight;
+        const int step = 63 - D - l, row = 63 - j;
+        if (row < step) m.weights.set(step, row, x * power2(m.gates[j].seen - m.gates[min(l + D, 63)].u));
+        if (l > 63 - D && row < l) m.weights.set(l, row, 0.0f); // steps before the chunk
     });
+    at.place_steps();
 }
 
 // Members of the window of a step in a column: gradients of their coefficients, what later steps add to those of their
@@ -34,8 +35,8 @@ template <int K, int W> __device__ void place_gram(const window_block<K, W> &at)
 template <int W> struct window_column {
     float e[W], later[W], value[W], gram[W][W];
 
-    // Before a step with these weights: to the window of the step before, whose first member is missing.
-    __device__ void next(const float (&weighted)[W], const step_decays &decays) {
+    // Before a step with these decays: to the window of the step before, whose first member is missing.
+    __device__ void next(const float (&weighted)[W], float keep, float sight) {
         constexpr int D = W - 1;
         float before[W];
 #pragma unroll
@@ -43,12 +44,12 @@ template <int W> struct window_column {
             float sum = 0.0f;
 #pragma unroll
             for (int l = 0; l < W; l++) sum += (l <= j ? gram[j][l] : gram[l][j]) * weighted[l];
-            before[j] = decays.keep * e[j] - decays.sight * sum;
+            before[j] = keep * e[j] - sight * sum;
         }
 #pragma unroll
         for (int j = D; j > 0; j--) {
             e[j] = before[j - 1];
-            later[j] = decays.sight * weighted[j - 1] + decays.keep * later[j - 1];
+            later[j] = sight * weighted[j - 1] + keep * later[j - 1];
             value[j] = value[j - 1] + weighted[j - 1];
 #pragma unroll
             for (int l = j; l > 0; l--) gram[j][l] = gram[j - 1][l - 1];
@@ -60,60 +61,72 @@ template <int W> struct window_column {
 // Row r of dv of the tile.
 template <int K, int W> __device__ void write_value(const window_block<K, W> &at, int c, int r, float dv) {
     const window_task &a = at.a;
-    const int column = at.v + at.thread / 2, edge = edge_row(a, c, r, 0), t = tile_step(a, c, r);
+    const int column = at.v + at.thread, edge = edge_row(a, c, r, 0), t = tile_step(a, c, r);
     if (edge >= 0)
         a.edge_v[((static_cast<int64_t>(at.head) * a.chunks + c) * (2 * a.halo + 1) + edge) * at.V + column] = dv;
     else if (t < a.T && a.dv.data)
         a.dv.row(at.b, t, at.h)[column] = __float2bfloat16(dv);
 }
 
-// A column through the steps of a chunk, from the last on.
+// A column through 16 steps, block b from behind. Rows before the chunk are steps that wrote nothing. Nothing is
+// written to shared memory between the steps, so that loads can go ahead.
 template <int K, int W>
-__device__ void scan_column(const window_block<K, W> &at, int c, __nv_bfloat16 *pulls, __nv_bfloat16 *members) {
+__device__ void scan_steps(const window_block<K, W> &at, window_column<W> &column, int c, int b, __nv_bfloat16 *pulls,
+                           __nv_bfloat16 *members) {
     constexpr int D = W - 1;
     auto &m = at.m;
-    const int half = at.thread % 2, v = at.thread / 2, width = at.V;
-    window_column<W> column;
+    const int v = at.thread, width = at.V;
+    float complete[16];
 #pragma unroll
-    for (int j = 0; j < W; j++) {
-        column.later[j] = column.value[j] = 0.0f;
-        column.e[j] = m.columns[column_place(63 - D + j, v)];
-#pragma unroll
-        for (int l = 1; l <= j; l++) column.gram[j][l] = m.gram[63 - D + l][j - l];
-    }
-#pragma unroll 2
-    for (int i = 63; i >= D; i--) {
-        const window_gate gate = m.gates[i];
-        const step_decays decays(gate, m.gates[i - 1].u);
+    for (int k = 0; k < 16; k++) {
+        const int i = 63 - b * 16 - k, oldest = max(i - D, 0);
+        const window_step<W> &step = m.steps[i];
         const float d_o = __bfloat162float(m.rows[swizzled<64>(i, v)]);
-        float near = 0.0f, weighted[W];
+        float side = m.columns[column_place(oldest, v)], weighted[W];
+#pragma unroll
+        for (int n = 0; n < k; n++) side -= m.weights.inner[63 - i][n] * complete[n];
 #pragma unroll
         for (int j = 0; j < W; j++) {
-            column.gram[j][0] = m.gram[i - D][j];
-            if (j > 0) near += column.gram[j][0] * column.later[j], column.e[j] += m.reads[i][D - j] * d_o;
+            column.gram[j][0] = m.gram[oldest][j];
+            if (j > 0) side -= column.gram[j][0] * column.later[j], column.e[j] += m.reads[i][D - j] * d_o;
         }
-        column.e[0] = m.columns[column_place(i - D, v)] - far_sum<true>(m.far, m.columns, 62 - i, half, v) - near;
+        column.e[0] = side;
 #pragma unroll
         for (int j = 0; j < W; j++) {
-            weighted[j] = (static_cast<float>(D - j) < gate.pairs ? gate.w : 0.0f) * column.e[j];
-            if (j / (W / 2) == half) members[(i * W + j) * width] = __float2bfloat16(column.e[j]);
+            weighted[j] = step.weight[j] * column.e[j];
+            if (i >= D) members[(i * W + j) * width] = __float2bfloat16(column.e[j]);
         }
-        const float pull = weighted[D] + decays.rest * column.later[D];
-        if (half == 0)
-            pulls[i * width] = __float2bfloat16(pull);
-        else
-            write_value(at, c, i, column.value[D] + weighted[D]);
-        __syncwarp();
-        m.columns[column_place(i, v)] = pull;
-        column.next(weighted, decays);
+        complete[k] = weighted[D] + step.rest * column.later[D];
+        pulls[i * width] = __float2bfloat16(complete[k]);
+        write_value(at, c, i, column.value[D] + weighted[D]);
+        column.next(weighted, step.keep, step.sight);
     }
 #pragma unroll
-    for (int j = 0; j < D; j++) {
-        m.columns[column_place(j, v)] = column.later[j + 1];
-        if (half == 0)
-            pulls[j * width] = __float2bfloat16(column.later[j + 1]);
-        else
-            write_value(at, c, j, column.value[j + 1]);
+    for (int k = 0; k < 16; k++) m.columns[column_place(63 - b * 16 - k, v)] = complete[k];
+}
+
+// All columns through a chunk, from the last step on.
+template <int K, int W> __device__ void scan_columns(const window_block<K, W> &at, int c) {
+    constexpr int D = W - 1;
+    const int64_t own = at.rows_at(c);
+    __nv_bfloat16 *pulls = at.a.pulls + own + at.thread;
+    __nv_bfloat16 *members = at.a.members + (own - at.v) * W + at.v + at.thread;
+    window_column<W> column = {};
+    __syncthreads();
+    if (at.thread < 64) {
+#pragma unroll
+        for (int j = 1; j < W; j++) {
+            column.e[j] = at.m.columns[column_place(63 - D + j, at.thread)];
+#pragma unroll
+            for (int l = 1; l <= j; l++) column.gram[j][l] = at.m.gram[63 - D + l][j - l];
+        }
+    }
+#pragma unroll 1
+    for (int b = 0; b < 4; b++) {
+        if (b > 0) at.template far_sums<true>(b);
+        __syncthreads();
+        if (at.thread < 64) scan_steps(at, column, c, b, pulls, members);
+        __syncthreads();
     }
 }
 
@@ -167,6 +180,7 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
     float dS[K / 2];
     get_state<K>(dS, a.dS_end, at.b, at.h, at.v + at.warp * 16);
     load_chunk(at, a.d_o, a.chunks - 1);
+    at.clear_edges();
 #pragma unroll 1
     for (int c = a.chunks - 1; c >= 0; c--) {
         at.renew();
@@ -187,11 +201,8 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
         __syncthreads();
         at.renew();
         place_gram(at);
-        __syncthreads();
         at.renew();
-        const int64_t own = at.rows_at(c);
-        scan_column(at, c, a.pulls + own + at.thread / 2, a.members + (own - at.v) * W + at.v + at.thread / 2);
-        __syncthreads();
+        scan_columns(at, c);
         at.renew();
         uint32_t seeing[4][4];
         at.scaled_columns(seeing, [&](int l) { return -power2(m.gates[l].seen); });

@@ -1,6 +1,7 @@
 // What the two serial kernels of the window core share (chunk_window_forward.cu, chunk_window_scan.cu): a warpgroup
-// holds 64 columns of V, transposed, and goes from chunk to chunk; in a chunk two threads take a column through its
-// steps, each with every other of the earlier rows. Three blocks a multiprocessor where W = 4: 75 KB each.
+// holds 64 columns of V, transposed, and goes from chunk to chunk. In a chunk a thread takes a column through its
+// steps, 16 at a time; what they get from rows of earlier blocks all threads sum before. Three blocks a multiprocessor
+// where W = 4: 75 KB each.
 #ifndef FWA_KERNELS_CUDA_CHUNK_WINDOW_SERIAL_CUH
 #define FWA_KERNELS_CUDA_CHUNK_WINDOW_SERIAL_CUH
 
@@ -11,63 +12,44 @@ namespace fwa {
 
 constexpr int window_threads = 128;
 
-// Rows of weights of pairs that are complete, of which row n has n + 1 in use: as two halves, of the even and of the
-// odd ones, each of a multiple of 4 floats.
-constexpr int far_floats = 32 * 8 * 9;
-__device__ inline int far_half(int n) {
-    return 4 * (n / 8 + 1);
-}
-__device__ inline int far_row(int n) {
-    return 32 * (n / 8) * (n / 8 + 1) + 2 * far_half(n) * (n % 8);
-}
+// What the gates of a step do: weights of the members; what is left of the state, of what its residuals see since the
+// step before, of the state since they saw it.
+template <int W> struct __align__(16) window_step {
+    float weight[W], keep, sight, rest, lost;
+};
+
+// Weights with which rows that are complete enter a sum of a later step, steps and rows in the order in which they are
+// taken: of step 16 b + k, rows of blocks before b in far[8 b (b - 1) + row][k], those of the same block in inner.
+struct window_weights {
+    float far[96][16], inner[64][16];
+    __device__ void set(int step, int row, float weight) {
+        const int b = step / 16;
+        if (row < b * 16)
+            far[8 * b * (b - 1) + row][step % 16] = weight;
+        else
+            inner[step][row % 16] = weight;
+    }
+};
 
 template <int K, int W> struct window_memory {
     __nv_bfloat16 q[64 * K], x[64 * K];
     __nv_bfloat16 rows[64 * 64]; // of v, then what reads take of pairs that are not complete; of the gradient of o
     float columns[64 * 64];      // column_place; what a step starts from, then what its row is in the end
     union {
-        float far[far_floats];
+        struct {
+            window_weights weights;
+            window_step<W> steps[64];
+        };
         __nv_bfloat16 p[2][64 * 64]; // masked reads: high, low; then rows on their way out
     };
     float gram[64][W], reads[64][W];
     window_gate gates[64];
 };
 
-// Place of row l, column v: rows 2 t, 2 t + 1 of eight columns are in different banks, and so are two rows of sixteen.
+// Place of row l, column v: four rows of eight columns, 2 t, are in different banks.
 __device__ inline int column_place(int l, int v) {
-    return l * 64 + (v ^ ((l & 1) << 4 | (l >> 1 & 3) << 3));
+    return l * 64 + (v ^ (l >> 1 & 3) << 3);
 }
-
-// sum_n weights[n] rows[n] over every other n up to `last`, from two threads; row n is n, or 63 - n from behind.
-template <bool behind>
-__device__ inline float far_sum(const float *far, const float *columns, int last, int half, int v) {
-    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (last >= 0) {
-        const int count = far_half(last);
-        const float *weights = far + far_row(last) + half * count, *rows[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const int n = 2 * k + half;
-            rows[k] = columns + column_place(behind ? 63 - n : n, v);
-        }
-#pragma unroll 2
-        for (int n = 0; n < count; n += 4) {
-            const float4 by = *reinterpret_cast<const float4 *>(weights + n);
-            const int at = behind ? -n * 128 : n * 128;
-            sum[0] += by.x * rows[0][at], sum[1] += by.y * rows[1][at];
-            sum[2] += by.z * rows[2][at], sum[3] += by.w * rows[3][at];
-        }
-    }
-    const float own = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    return own + __shfl_xor_sync(0xffffffffu, own, 1);
-}
-
-// Decays of step i: of the state; of what its residuals see since the step before; of the state since they saw it.
-struct step_decays {
-    float keep, sight, rest;
-    __device__ step_decays(const window_gate &g, float u_before)
-        : keep(power2(g.u - u_before)), sight(power2(g.seen - u_before)), rest(power2(g.u - g.seen)) {}
-};
 
 template <int K, int W> struct window_block {
     static constexpr int D = W - 1;
@@ -116,6 +98,43 @@ template <int K, int W> struct window_block {
             prefetch_far(a.k.row(b, t - a.shift, h / a.group) + at);
         }
         if (at == 0 && view.data) prefetch_far(view.row(b, t, h) + v);
+    }
+
+    // What nothing writes later on: pairs before the tile.
+    __device__ void clear_edges() const {
+        for (int n = thread; n < D * W; n += window_threads) m.gram[n / W][n % W] = m.reads[n / W][n % W] = 0.0f;
+        __syncthreads();
+    }
+
+    __device__ void place_steps() const {
+        if (thread >= 64) return;
+        const window_gate g = m.gates[thread];
+        const float u_before = thread > 0 ? m.gates[thread - 1].u : 0.0f, keep = power2(g.u - u_before);
+        auto &to = m.steps[thread];
+#pragma unroll
+        for (int j = 0; j < W; j++) to.weight[j] = static_cast<float>(D - j) < g.pairs ? g.w : 0.0f;
+        to.keep = keep, to.sight = power2(g.seen - u_before), to.rest = power2(g.u - g.seen), to.lost = 1.0f - keep;
+    }
+
+    // Takes from what the steps of block b start from what earlier blocks give: eight steps of a column a thread. Steps
+    // go from the first to the last, each completing the pair D rows before its own, or back, each its own.
+    template <bool back> __device__ void far_sums(int b) const {
+        const int column = thread % 64, own = thread / 64 * 8;
+        float sum[8] = {};
+        const float *weights = m.weights.far[8 * b * (b - 1)] + own;
+#pragma unroll 4
+        for (int row = back ? 0 : D; row < b * 16; row++) {
+            const float4 first = *reinterpret_cast<const float4 *>(weights + row * 16);
+            const float4 second = *reinterpret_cast<const float4 *>(weights + row * 16 + 4);
+            const float x = m.columns[column_place(back ? 63 - row : row - D, column)];
+            sum[0] += first.x * x, sum[1] += first.y * x, sum[2] += first.z * x, sum[3] += first.w * x;
+            sum[4] += second.x * x, sum[5] += second.y * x, sum[6] += second.z * x, sum[7] += second.w * x;
+        }
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            const int step = b * 16 + own + k;
+            m.columns[column_place(back ? max(63 - D - step, 0) : step, column)] -= sum[k];
+        }
     }
 
     // P = A X^T of the tiles of A and X.
