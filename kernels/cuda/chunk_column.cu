@@ -2,6 +2,7 @@
 // memory is laid out, what runs in which order. falcon2a, falcon2.
 #include "kernels/cuda/chunk_column.cuh"
 
+#include <cmath>
 #include <cstdlib>
 
 #include "kernels/cuda/chunk_call.cuh"
@@ -51,7 +52,8 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
         if (is_delta(kit)) t.r = dense_view(FWA_TAKE(saved, __nv_bfloat16, values), a);
     }
     t.beta = column_view_of(a.beta);
-    t.most = static_cast<float>(a.options.eta_max), t.least = static_cast<float>(a.options.eps_gamma);
+    t.most = a.options.eta_max > 0 ? static_cast<float>(a.options.eta_max) : HUGE_VALF;
+    t.least = static_cast<float>(a.options.eps_gamma);
     t.documents = call->reset.ndim > 0;
     if (t.documents) {
         a.first = FWA_TAKE(scratch, int32_t, a.B * a.T);

@@ -32,7 +32,7 @@ struct column_task : chunk_task {
     // started in the chunk up to and with the step; E.
     float4 *tokens;
     bool documents;             // some may start inside
-    float most, least;          // eta_max, eps_gamma
+    float most, least;          // eta_max, infinite where it is off; eps_gamma
     chunk_view r;               // residuals [B,T,H,V], of falcon2
     float2 *sums;               // [B,H,V/64,chunks,64] gradients of lambda and the denominator, summed over 64 columns
     float *dq_parts, *dx_parts; // of value heads that share keys, [B,H,chunks,64,K]; null: each has its own
@@ -49,19 +49,25 @@ fwa_status chunk_column_gates(cudaStream_t stream, const column_task &task, int 
 // dq, dk, edge_x, dlambda.
 fwa_status chunk_column_grads(cudaStream_t stream, const column_task &task, const chunk_rate &rate, bool delta);
 
+__device__ inline float log2_of(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // A step of one column: eta, and its decay.
 struct column_step {
     float eta, gamma;
     bool cut, clamped; // eta by eta_max, the decay by eps_gamma
 };
-__device__ inline column_step step_of(const column_task &a, const float4 &token, float beta) {
+__device__ inline column_step step_of(const column_task &a, float inverse, float lambda, float beta) {
     column_step s;
-    s.eta = beta * token.x;
-    s.cut = a.most > 0.0f && s.eta > a.most;
-    if (s.cut) s.eta = a.most;
-    const float alpha = s.eta * token.y;
+    const float eta = beta * inverse;
+    s.cut = eta > a.most;
+    s.eta = fminf(eta, a.most);
+    const float alpha = s.eta * lambda;
     s.clamped = alpha >= 1.0f - a.least;
-    s.gamma = s.clamped ? a.least : 1.0f - alpha;
+    s.gamma = fmaxf(1.0f - alpha, a.least);
     return s;
 }
 

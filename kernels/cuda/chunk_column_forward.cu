@@ -71,12 +71,13 @@ template <int K, bool delta> struct forward_block : column_place<K> {
     // All blocks in turn: O = e^m Q S becomes o, R = e^m X S the y, at the end of the chunk; u: log2 of its decay.
     __device__ void steps(float (&O)[32], float (&R)[32], float (&u)[2]) const {
         float rest[2] = {0.0f, 0.0f};
-        uint32_t values[4];
+        uint32_t values[4], kept[4];
+        const step_source source(m.beta, m.tokens, at::warp);
         u[0] = u[1] = 0.0f;
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             eight_steps s;
-            get_steps(s, a, m.beta, m.tokens, j, at::warp);
+            get_steps(s, a, source, j);
             const float by[2] = {power2(rest[0] + s.middle[0]), power2(rest[1] + s.middle[1])};
 #pragma unroll
             for (int i = 0; i < 32; i++) {
@@ -89,13 +90,14 @@ template <int K, bool delta> struct forward_block : column_place<K> {
             if constexpr (delta) {
                 float acc[4] = {R[j * 4], R[j * 4 + 1], R[j * 4 + 2], R[j * 4 + 3]};
                 solve_steps(y, r, acc, v, s, m.G + lower_at(j, j));
-                if (a.r.data) place_block(m.v, r, j, at::warp);
+                pack_block(kept, r, j);
+                if (j % 2 == 1 && a.r.data) place_columns(m.v, kept, j - 1, at::warp);
             } else {
 #pragma unroll
                 for (int e = 0; e < 4; e++) y[e] = s.eta[e] * s.back[e] * v[e];
             }
             uint32_t operand[4];
-            eight_operand(operand, y);
+            rounded_operand(operand, y);
 #pragma unroll
             for (int i = j; i < 8; i++) {
                 add_product(O + i * 4, operand, m.P + lower_at(i, j));
@@ -112,7 +114,7 @@ template <int K, bool delta> struct forward_block : column_place<K> {
 };
 
 template <int K, bool delta>
-__global__ void __launch_bounds__(column_threads, 2)
+__global__ void __launch_bounds__(column_threads, 3)
     column_forward_kernel(const __grid_constant__ column_task a, int slices) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<forward_memory<K, delta> *>(memory);
@@ -128,13 +130,15 @@ __global__ void __launch_bounds__(column_threads, 2)
         __syncthreads();
         place_products<K, delta>(m.P, m.G, m.q, m.x, m.tokens, a.documents, at.warp);
         float O[32], R[32], u[2];
-        {
-            uint32_t rows[K / 16][4];
+        auto *states = a.states ? state_at<K>(a.states, a, at.head, c, at.V, at.v + at.warp * 16) : nullptr;
 #pragma unroll
-            for (int step = 0; step < K / 16; step++) fragment(rows[step], S, step);
-            if (a.states) keep_state<K>(state_at<K>(a.states, a, at.head, c, at.V, at.v + at.warp * 16), rows);
-            state_product<K>(O, rows, operand_tile(m.q));
-            if constexpr (delta) state_product<K>(R, rows, operand_tile(m.x));
+        for (int k = 0; k < K; k += 64) { // part by part, to spare registers
+            uint32_t rows[4][4];
+#pragma unroll
+            for (int step = 0; step < 4; step++) fragment(rows[step], S, k / 16 + step);
+            if (states) keep_state<64>(states + k * 2, rows);
+            state_product<64>(O, rows, operand_tile(m.q), k);
+            if constexpr (delta) state_product<64>(R, rows, operand_tile(m.x), k);
         }
         __syncthreads();
         at.renew();

@@ -26,13 +26,13 @@ template <int K, bool delta> struct gates_memory {
     float2 sums[4][64]; // of the warps
 };
 
-// The warp's 16 columns of a state, as operands.
+// 64 columns of K from k on of the warp's 16 columns of a state, as operands.
 template <int K>
-__device__ void read_operands(uint32_t (&to)[K / 16][4], uint4 *states, const column_task &a, const column_place<K> &at,
-                              int c) {
-    const uint4 *from = state_at<K>(states, a, at.head, c, at.V, at.v + at.warp * 16) + at.thread % 32;
+__device__ void read_operands(uint32_t (&to)[4][4], uint4 *states, const column_task &a, const column_place<K> &at,
+                              int c, int k) {
+    const uint4 *from = state_at<K>(states, a, at.head, c, at.V, at.v + at.warp * 16) + k * 2 + at.thread % 32;
 #pragma unroll
-    for (int step = 0; step < K / 16; step++) {
+    for (int step = 0; step < 4; step++) {
         const uint4 piece = from[step * 32];
         to[step][0] = piece.x, to[step][1] = piece.y, to[step][2] = piece.z, to[step][3] = piece.w;
     }
@@ -48,7 +48,7 @@ __device__ float lanes_of_quad(float x) {
 }
 __device__ void round_block(float (&d)[4]) {
 #pragma unroll
-    for (int e = 0; e < 4; e++) d[e] = __uint_as_float(tf32(d[e]));
+    for (int e = 0; e < 4; e++) d[e] = rounded(d[e]);
 }
 
 template <int K, bool delta> struct gates_block : column_place<K> {
@@ -81,11 +81,12 @@ template <int K, bool delta> struct gates_block : column_place<K> {
                           float (&u)[2]) const {
         float rest[2] = {0.0f, 0.0f};
         uint32_t pairs[4], grads[4], residuals[4];
+        const step_source source(m.beta, m.tokens, at::warp);
         u[0] = u[1] = leaving[0] = leaving[1] = 0.0f;
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             eight_steps s;
-            get_steps(s, a, m.beta, m.tokens, j, at::warp);
+            get_steps(s, a, source, j);
             const float by[2] = {power2(rest[0] + s.middle[0]), power2(rest[1] + s.middle[1])};
 #pragma unroll
             for (int i = j * 4; i < 32; i++) {
@@ -135,11 +136,12 @@ template <int K, bool delta> struct gates_block : column_place<K> {
     __device__ void steps_back(const float (&O)[32], const float (&R)[32], const float (&Y)[32], float (&A)[32],
                                const float (&through)[2]) const {
         float middle[2] = {0.0f, 0.0f}, behind[2] = {through[0], through[1]};
-        uint32_t pairs[4], grads[4], residuals[4];
+        uint32_t pairs[4], grads[4], residuals[4], kept[4];
+        const step_source source(m.beta, m.tokens, at::warp);
 #pragma unroll
         for (int j = 7; j >= 0; j--) {
             eight_steps s;
-            get_steps(s, a, m.beta, m.tokens, j, at::warp);
+            get_steps(s, a, source, j);
             const float by[2] = {power2(middle[0] + s.rest[0]), power2(middle[1] + s.rest[1])};
 #pragma unroll
             for (int i = 0; i < j * 4 + 4; i++) A[i] *= by[i % 4 / 2];
@@ -154,14 +156,14 @@ template <int K, bool delta> struct gates_block : column_place<K> {
             unpack_block(d, grads, j);
 #pragma unroll
             for (int e = 0; e < 4; e++) d[e] *= s.at[e];
-            eight_operand(operand, d);
+            rounded_operand(operand, d);
 #pragma unroll
             for (int i = 0; i <= j; i++) add_product_of_rows(A + i * 4, operand, m.P + lower_at(j, i));
             if constexpr (delta) {
                 unpack_block(d, residuals, j);
 #pragma unroll
                 for (int e = 0; e < 4; e++) d[e] *= -s.from[e];
-                eight_operand(operand, d);
+                rounded_operand(operand, d);
 #pragma unroll
                 for (int i = 0; i <= j; i++) add_product_of_rows(A + i * 4, operand, m.G + lower_at(j, i));
             }
@@ -174,11 +176,12 @@ template <int K, bool delta> struct gates_block : column_place<K> {
                 left[e] = s.back[e] * A[j * 4 + e];
                 if (delta) later[e] += R[j * 4 + e];
             }
-            step_grads(left, value, later, j);
+            step_grads(source, left, value, later, j);
             if constexpr (!delta) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) left[e] *= s.eta[e];
-                place_block(m.r, left, j, at::warp);
+                pack_block(kept, left, j);
+                if (j % 2 == 0) place_columns(m.r, kept, j, at::warp);
             }
             middle[0] = s.middle[0], middle[1] = s.middle[1];
         }
@@ -202,19 +205,20 @@ template <int K, bool delta> struct gates_block : column_place<K> {
     }
 
     // dbeta of block j and its part of the sums over columns, from a, r and the gradient of the log of the decay.
-    __device__ void step_grads(const float (&left)[4], const float (&value)[4], const float (&d_log)[4], int j) const {
+    __device__ void step_grads(const step_source &source, const float (&left)[4], const float (&value)[4],
+                               const float (&d_log)[4], int j) const {
         const int lane = at::thread % 32, row = j * 8 + lane % 4 * 2;
+        const float2 shared[2] = {source.shared(j, 0), source.shared(j, 1)};
         float2 sums[2] = {};
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const float4 token = m.tokens[row + e % 2];
-            float *beta = m.beta + float_place(row + e % 2, at::warp * 16 + lane / 4 + e / 2 * 8);
-            const column_step s = step_of(a, token, *beta);
-            const float d_alpha = s.clamped ? 0.0f : -d_log[e] / s.gamma;
-            const float d_beta = s.cut ? 0.0f : (left[e] * value[e] + token.y * d_alpha) * token.x;
+            const float inverse = shared[e % 2].x, lambda = shared[e % 2].y, beta = *source.at(j, e);
+            const column_step s = step_of(a, inverse, lambda, beta);
+            const float d_alpha = s.clamped ? 0.0f : -d_log[e] * quick_reciprocal(s.gamma);
+            const float d_beta = s.cut ? 0.0f : (left[e] * value[e] + lambda * d_alpha) * inverse;
             sums[e % 2].x += s.eta * d_alpha;
-            sums[e % 2].y -= *beta * d_beta * token.x;
-            *beta = d_beta;
+            sums[e % 2].y -= beta * d_beta * inverse;
+            *source.at(j, e) = d_beta;
         }
 #pragma unroll
         for (int e = 0; e < 2; e++) {
@@ -237,7 +241,7 @@ template <int K, bool delta> struct gates_block : column_place<K> {
 };
 
 template <int K, bool delta>
-__global__ void __launch_bounds__(column_threads, 2)
+__global__ void __launch_bounds__(column_threads, 3)
     column_gates_kernel(const __grid_constant__ column_task a, int slices) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<gates_memory<K, delta> *>(memory);
@@ -245,15 +249,16 @@ __global__ void __launch_bounds__(column_threads, 2)
     at.load();
     place_products<K, delta>(m.P, m.G, m.q, m.x, m.tokens, a.documents, at.warp);
     float O[32], R[32], A[32], both[2] = {0.0f, 0.0f};
-    {
-        uint32_t S[K / 16][4], dS[K / 16][4];
-        read_operands<K>(S, a.states, a, at, at.c);
-        read_operands<K>(dS, a.grads, a, at, at.c);
-        state_product<K>(O, S, operand_tile(m.q));
-        if constexpr (delta) state_product<K>(R, S, operand_tile(m.x));
-        state_product<K>(A, dS, operand_tile(m.x));
 #pragma unroll
-        for (int i = 0; i < K / 4; i++) both[i % 2] += dot_pairs(S[i / 4][i % 4], dS[i / 4][i % 4]);
+    for (int k = 0; k < K; k += 64) { // part by part, to spare registers
+        uint32_t S[4][4], dS[4][4];
+        read_operands<K>(S, a.states, a, at, at.c, k);
+        read_operands<K>(dS, a.grads, a, at, at.c, k);
+#pragma unroll
+        for (int i = 0; i < 16; i++) both[i % 2] += dot_pairs(S[i / 4][i % 4], dS[i / 4][i % 4]);
+        state_product<64>(O, S, operand_tile(m.q), k);
+        if constexpr (delta) state_product<64>(R, S, operand_tile(m.x), k);
+        state_product<64>(A, dS, operand_tile(m.x), k);
     }
     __syncthreads();
     if (a.documents) {

@@ -74,7 +74,8 @@ template <int K, int V, bool delta> __device__ void place_operands(grads_memory<
 #pragma unroll
     for (int i = 0; i < 16; i++) {
         const float4 token = m.tokens[row0 + i];
-        u.x += __log2f(step_of(a, token, beta[i].x).gamma), u.y += __log2f(step_of(a, token, beta[i].y).gamma);
+        u.x += log2_of(step_of(a, token.x, token.y, beta[i].x).gamma),
+            u.y += log2_of(step_of(a, token.x, token.y, beta[i].y).gamma);
         if (i == 7) middle = u;
     }
     *reinterpret_cast<float2 *>(m.first[block] + v) = middle;
@@ -84,12 +85,12 @@ template <int K, int V, bool delta> __device__ void place_operands(grads_memory<
 #pragma unroll
     for (int i = 0; i < 16; i++) {
         const float4 token = m.tokens[row0 + i];
-        const column_step s0 = step_of(a, token, beta[i].x), s1 = step_of(a, token, beta[i].y);
+        const column_step s0 = step_of(a, token.x, token.y, beta[i].x), s1 = step_of(a, token.x, token.y, beta[i].y);
         const int to = v / 64 * 4096 + swizzled<64>(row0 + i, v % 64);
         if (delta)
             *reinterpret_cast<uint32_t *>(tiles[2] + to) =
                 bf16_pair(low_of(dr[i]) * power2(u.x), high_of(dr[i]) * power2(u.y));
-        u.x += __log2f(s0.gamma), u.y += __log2f(s1.gamma);
+        u.x += log2_of(s0.gamma), u.y += log2_of(s1.gamma);
         *reinterpret_cast<uint32_t *>(tiles[0] + to) =
             bf16_pair(low_of(d_o[i]) * power2(u.x), high_of(d_o[i]) * power2(u.y));
         *reinterpret_cast<uint32_t *>(tiles[1] + to) =

@@ -68,12 +68,13 @@ template <int K, bool delta> struct scan_block : column_place<K> {
     // the chunk.
     __device__ void steps(float (&Y)[32], float (&A)[32], float (&u)[2]) const {
         float middle[2] = {0.0f, 0.0f};
-        uint32_t grads[4];
+        uint32_t grads[4], kept[4];
+        const step_source source(m.beta, m.tokens, at::warp);
         u[0] = u[1] = 0.0f;
 #pragma unroll
         for (int j = 7; j >= 0; j--) {
             eight_steps s;
-            get_steps(s, a, m.beta, m.tokens, j, at::warp);
+            get_steps(s, a, source, j);
             const float by[2] = {power2(middle[0] + s.rest[0]), power2(middle[1] + s.rest[1])};
 #pragma unroll
             for (int i = 0; i < 32; i++) {
@@ -87,15 +88,16 @@ template <int K, bool delta> struct scan_block : column_place<K> {
             for (int e = 0; e < 4; e++) Y[j * 4 + e] = y[e] = y[e] * s.at[e];
             if constexpr (delta) {
                 uint32_t operand[4];
-                eight_operand(operand, y);
+                rounded_operand(operand, y);
 #pragma unroll
                 for (int i = 0; i <= j; i++) add_product_of_rows(A + i * 4, operand, m.P + lower_at(j, i));
                 float acc[4] = {A[j * 4], A[j * 4 + 1], A[j * 4 + 2], A[j * 4 + 3]}, dr[4], left[4];
                 solve_steps_back(dr, left, acc, s, m.G + lower_at(j, j));
-                place_block(m.d_o, dr, j, at::warp);
+                pack_block(kept, dr, j);
+                if (j % 2 == 0) place_columns(m.d_o, kept, j, at::warp);
 #pragma unroll
                 for (int e = 0; e < 4; e++) A[j * 4 + e] = left[e], left[e] = -left[e];
-                eight_operand(operand, left);
+                rounded_operand(operand, left);
 #pragma unroll
                 for (int i = 0; i < j; i++) add_product_of_rows(A + i * 4, operand, m.G + lower_at(j, i));
             }
@@ -109,7 +111,7 @@ template <int K, bool delta> struct scan_block : column_place<K> {
 };
 
 template <int K, bool delta>
-__global__ void __launch_bounds__(column_threads, 2)
+__global__ void __launch_bounds__(column_threads, 3)
     column_scan_kernel(const __grid_constant__ column_task a, int slices) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<scan_memory<K, delta> *>(memory);

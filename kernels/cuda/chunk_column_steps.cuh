@@ -53,17 +53,32 @@ struct eight_steps {
     float from[4];                // e^{u_{i-1} - m}
     float middle[2], rest[2];     // log2 of the decay up to m, and from there to the end
 };
-__device__ inline void get_steps(eight_steps &to, const column_task &a, const float *beta, const float4 *tokens, int j,
-                                 int warp) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, t = lane % 4, row = j * 8 + t * 2;
-    const float4 token[2] = {tokens[row], tokens[row + 1]};
+// Of the quad's columns of block j: beta's first of both columns, and what its steps share.
+struct step_source {
+    float *beta[2];
+    const float4 *tokens;
+    __device__ step_source(float *tile, const float4 *rows, int warp) {
+        const int lane = static_cast<int>(threadIdx.x) % 32, t = lane % 4, column = warp * 16 + lane / 4;
+        beta[0] = tile + float_place(t * 2, column), beta[1] = tile + float_place(t * 2, column + 8);
+        tokens = rows + t * 2;
+    }
+    __device__ float *at(int j, int e) const {
+        return beta[e / 2] + (j * 8 + e % 2) * 64;
+    }
+    // 1 / denominator and lambda
+    __device__ float2 shared(int j, int e) const {
+        return *reinterpret_cast<const float2 *>(tokens + j * 8 + e % 2);
+    }
+};
+__device__ inline void get_steps(eight_steps &to, const column_task &a, const step_source &from, int j) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, t = lane % 4;
+    const float2 shared[2] = {from.shared(j, 0), from.shared(j, 1)};
     float decay[4];
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-        const float value = beta[float_place(row + e % 2, warp * 16 + lane / 4 + e / 2 * 8)];
-        const column_step s = step_of(a, token[e % 2], value);
+        const column_step s = step_of(a, shared[e % 2].x, shared[e % 2].y, *from.at(j, e));
         to.eta[e] = s.eta;
-        decay[e] = __log2f(s.gamma);
+        decay[e] = log2_of(s.gamma);
     }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -96,9 +111,23 @@ __device__ inline void keep_document(float (&d)[32], const float4 *tokens, float
         if (tokens[i / 4 * 8 + t * 2 + i % 2].z != of) d[i] = 0.0f;
 }
 
-// Block of accumulators as a first operand in tf32: the contracted eight in the order 0, 2, 4, 6, 1, 3, 5, 7.
+// x rounded to tf32; the same where what follows drops the bits behind tf32's.
+__device__ inline float rounded(float x) {
+    return __uint_as_float((__float_as_uint(x) + 0x1000u) & 0xffffe000u);
+}
+__device__ inline float nearly_rounded(float x) {
+    return __uint_as_float(__float_as_uint(x) + 0x1000u);
+}
+// Block of accumulators as a first operand in tf32, which drops bits: the contracted eight in the order 0, 2, 4, 6, 1,
+// 3, 5, 7.
 __device__ inline void eight_operand(uint32_t (&to)[4], const float (&d)[4]) {
-    to[0] = tf32(d[0]), to[1] = tf32(d[2]), to[2] = tf32(d[1]), to[3] = tf32(d[3]);
+    to[0] = __float_as_uint(d[0]), to[1] = __float_as_uint(d[2]);
+    to[2] = __float_as_uint(d[1]), to[3] = __float_as_uint(d[3]);
+}
+__device__ inline void rounded_operand(uint32_t (&to)[4], const float (&d)[4]) {
+    eight_operand(to, d);
+#pragma unroll
+    for (int e = 0; e < 4; e++) to[e] += 0x1000u;
 }
 // d += a B^T, B an 8x8 block; lanes as in an accumulator.
 __device__ inline void add_product(float *d, const uint32_t (&a)[4], const float *block) {
@@ -111,26 +140,31 @@ __device__ inline void add_product_of_rows(float *d, const uint32_t (&a)[4], con
     mma_tf32(*reinterpret_cast<float(*)[4]>(d), a, __float_as_uint(B[0]), __float_as_uint(B[8]));
 }
 
-// Rows of the warp of a product [64,64], masked, as blocks; all but the diagonal ones of G rounded to tf32.
-template <bool system>
-__device__ inline void place_lower(float *to, const float (&d)[32], const float4 *tokens, bool documents, int warp) {
+// Pairs of different documents in the warp's rows of a product [64,64] become zeros.
+__device__ inline void keep_pairs(float (&d)[32], const float4 *tokens, int warp) {
+    const int row = warp * 16 + static_cast<int>(threadIdx.x) % 32 / 4, t = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        if (tokens[i / 4 * 8 + t * 2 + i % 2].z != tokens[row + i % 4 / 2 * 8].z) d[i] = 0.0f;
+}
+
+// Rows of the warp of a product [64,64], masked, as blocks, rounded to tf32; G's on the diagonal as they are.
+template <bool system> __device__ inline void place_lower(float *to, const float (&d)[32], int warp) {
     const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int high = 0; high < 2; high++) {
-        const int block = warp * 2 + high, i = block * 8 + g;
-        const float own = documents ? tokens[i].z : 0.0f;
+        float *row = to + lower_at(warp * 2 + high, 0) + lane * 2;
 #pragma unroll
         for (int j = 0; j < 8; j++) {
-            if (j > block) break;
-            float x[2];
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                const int s = j * 8 + t * 2 + e;
-                x[e] = (system ? s < i : s <= i) ? d[j * 4 + high * 2 + e] : 0.0f;
-                if (documents && tokens[s].z != own) x[e] = 0.0f;
-                if (!system || j < block) x[e] = __uint_as_float(tf32(x[e]));
-            }
-            *reinterpret_cast<float2 *>(to + lower_at(block, j) + lane * 2) = make_float2(x[0], x[1]);
+            const float *x = d + j * 4 + high * 2;
+            if (j < warp * 2 + high)
+                *reinterpret_cast<float2 *>(row + j * 64) = make_float2(nearly_rounded(x[0]), nearly_rounded(x[1]));
+            else if (j == warp * 2 + high && system)
+                *reinterpret_cast<float2 *>(row + j * 64) =
+                    make_float2(t * 2 < g ? x[0] : 0.0f, t * 2 + 1 < g ? x[1] : 0.0f);
+            else if (j == warp * 2 + high)
+                *reinterpret_cast<float2 *>(row + j * 64) =
+                    make_float2(t * 2 <= g ? nearly_rounded(x[0]) : 0.0f, t * 2 + 1 <= g ? nearly_rounded(x[1]) : 0.0f);
         }
     }
 }
@@ -153,11 +187,14 @@ __device__ inline void unpack_block(float (&to)[4], const uint32_t (&pairs)[4], 
         to[h * 2] = __uint_as_float(pair << 16), to[h * 2 + 1] = __uint_as_float(pair & 0xffff0000u);
     }
 }
-// Block j into the warp's columns of a tile.
-__device__ inline void place_block(__nv_bfloat16 *tile, const float (&d)[4], int j, int warp) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, row = j * 8 + lane % 4 * 2, column = warp * 16 + lane / 4;
-#pragma unroll
-    for (int e = 0; e < 4; e++) tile[swizzled<64>(row + e % 2, column + e / 2 * 8)] = __float2bfloat16(d[e]);
+// The same back: block j, one of both, into `to`; both into the tile.
+__device__ inline void pack_block(uint32_t (&to)[4], const float (&d)[4], int j) {
+    to[j % 2 * 2] = bf16_pair(d[0], d[1]), to[j % 2 * 2 + 1] = bf16_pair(d[2], d[3]);
+}
+__device__ inline void place_columns(__nv_bfloat16 *tile, const uint32_t (&from)[4], int j, int warp) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    store_matrix_transposed(tile + swizzled<64>(j * 8 + lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8),
+                            from[0], from[1], from[2], from[3]);
 }
 
 // 64 columns of V of a chunk [K,64] in a block of 128 threads.
@@ -198,12 +235,13 @@ template <int K> __device__ inline void tile_product(float (&d)[32], const opera
     products_wait<0>();
     products_done(d);
 }
-// d = S b^T, S the warp's columns of a state as operands.
+// d (+)= S b^T from column k0 of K on, S the warp's columns of a part of a state as operands.
 template <int K>
-__device__ inline void state_product(float (&d)[32], const uint32_t (&S)[K / 16][4], const operand_tile &b) {
+__device__ inline void state_product(float (&d)[32], const uint32_t (&S)[K / 16][4], const operand_tile &b,
+                                     int k0 = 0) {
     products_begin();
 #pragma unroll
-    for (int k = 0; k < K; k += 16) product<64, 0>(d, S[k / 16], b.k(k / 64 * 4096 + k % 64), k > 0);
+    for (int k = 0; k < K; k += 16) product<64, 0>(d, S[k / 16], b.k((k0 + k) / 64 * 4096 + (k0 + k) % 64), k0 + k > 0);
     products_commit();
     products_wait<0>();
     products_done(d);
@@ -215,10 +253,12 @@ __device__ inline void place_products(float *P, float *G, const __nv_bfloat16 *q
                                       const float4 *tokens, bool documents, int warp) {
     float d[32];
     tile_product<K>(d, operand_tile(q), operand_tile(x));
-    place_lower<false>(P, d, tokens, documents, warp);
+    if (documents) keep_pairs(d, tokens, warp);
+    place_lower<false>(P, d, warp);
     if constexpr (delta) {
         tile_product<K>(d, operand_tile(x), operand_tile(x));
-        place_lower<true>(G, d, tokens, documents, warp);
+        if (documents) keep_pairs(d, tokens, warp);
+        place_lower<true>(G, d, warp);
     }
 }
 
