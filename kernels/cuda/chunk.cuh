@@ -247,10 +247,13 @@ __device__ inline void write_columns(__nv_bfloat16 *stage, const float (&d)[32],
 // Matrices that one kernel leaves for another as 8x8 blocks of 128 bytes: a warp writes a block out of its accumulators
 // at once, and a row of a block is a piece that is copied into a tile without registers.
 
-// Piece 0 of row v of a matrix [V,columns] of chunk c.
+// Piece 0 of row v of a matrix [V,columns] of tile `tile`, which is head x chunks + chunk.
+template <int columns> __device__ inline uint4 *blocks_at(uint4 *matrices, int64_t tile, int V, int v) {
+    return matrices + (tile * V + v) * (columns / 8);
+}
 template <int columns>
 __device__ inline uint4 *blocks_at(uint4 *matrices, const chunk_task &a, int64_t head, int c, int V, int v) {
-    return matrices + ((head * a.chunks + c) * V + v) * (columns / 8);
+    return blocks_at<columns>(matrices, head * a.chunks + c, V, v);
 }
 // The warp's 16 rows, as first operands; to: of the first of these.
 template <int columns> __device__ inline void keep_blocks(uint4 *to, const uint32_t (&d)[columns / 16][4]) {
@@ -263,11 +266,23 @@ template <int rows, int columns> __device__ inline int block_place(int p) {
     const int block = p / 8, column = block % (columns / 8) * 8;
     return column / 64 * (rows * 64) + swizzled<64>(block / (columns / 8) * 8 + p % 8, column % 64);
 }
+// The same for threads that go along a matrix together: from one piece of a thread to its next are `step` elements.
+template <int rows, int columns, int threads> struct block_pieces {
+    static_assert(threads % columns == 0, "whole rows of blocks a step");
+    static constexpr int count = rows * columns / 8 / threads, step = threads / columns * 8 * 64;
+    static_assert(count > 0, "every thread has a piece");
+    __device__ static int first(int thread) {
+        const int block = thread / 8, column = block % (columns / 8) * 8;
+        return column / 64 * (rows * 64) + swizzled<64>(block / (columns / 8) * 8 + thread % 8, column % 64);
+    }
+};
 template <int rows, int columns, int threads>
 __device__ inline void load_blocks(__nv_bfloat16 *tile, int thread, const uint4 *from) {
+    using pieces = block_pieces<rows, columns, threads>;
+    __nv_bfloat16 *to = tile + pieces::first(thread);
+    from += thread;
 #pragma unroll
-    for (int p = thread; p < rows * columns / 8; p += threads)
-        copy_async(tile + block_place<rows, columns>(p), from + p);
+    for (int i = 0; i < pieces::count; i++) copy_async(to + i * pieces::step, from + i * threads);
 }
 
 // bf16 fragments of S^T to device memory, [B H,chunks,V/16,K/16,lane] of 16 bytes, in the order in which an m16n8k16

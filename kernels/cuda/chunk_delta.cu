@@ -17,22 +17,33 @@ const char *refusal(const mixer_kit &, const fwa_mixer_call *call) {
     return nullptr;
 }
 
+// A pass before looks for transitions, too, but for no o; joining reads a matrix a segment.
+constexpr chunk_costs delta_split = {3, 1.0, 6.0, 0.25};
+
 struct layout {
     delta_task task;
     chunk_rate rate;
-    chunk_gates gates;
 };
+
+// Segments of the serial passes; transitions stay for the backward pass.
+void plan_segments(fwa_bump *kept, fwa_bump *scratch, layout *l) {
+    const mixer_task &a = l->rate.task;
+    delta_task &t = l->task;
+    const chunk_split split = chunk_split_of(a.B * a.H * (a.V / 64), t.chunks, t.multiprocessors, delta_split);
+    t.segments = split.segments, t.length = split.length;
+    if (t.segments == 1) return;
+    t.transitions = FWA_TAKE(kept, float, a.B *a.H *t.segments *a.K *a.K);
+    t.starts = FWA_TAKE(scratch, float, a.B *a.H *t.segments *a.K *a.V);
+}
 
 // Gates and the inverse stay for the backward pass where there is one.
 void plan_systems(const mixer_kit &kit, fwa_bump *kept, layout *l) {
     const mixer_task &a = l->rate.task;
     const int64_t tiles = a.B * a.H * l->task.chunks, rows = tiles * tile_rows_64;
-    l->task.u = l->gates.u = FWA_TAKE(kept, float, rows);
-    l->task.w = l->gates.w = FWA_TAKE(kept, float, rows);
-    l->task.seen = FWA_TAKE(kept, float, rows);
+    l->task.gates = FWA_TAKE(kept, delta_gates, tiles);
     l->rate.kind = kit.rate;
     if (kit.rate == rate_kind::falcon) l->rate.energy = FWA_TAKE(kept, float, rows / a.group);
-    l->task.inverse = FWA_TAKE(kept, uint4, tiles * 2 * inverse_pieces);
+    l->task.inverse = FWA_TAKE(kept, uint4, tiles * inverse_pieces);
 }
 
 void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, fwa_bump *saved, fwa_bump *scratch,
@@ -41,6 +52,7 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
     delta_task &t = l->task;
     const int64_t tiles = a.B * a.H * t.chunks, states = tiles * a.K * a.V / 8;
     plan_systems(kit, a.save ? saved : scratch, l);
+    plan_segments(a.save ? saved : scratch, scratch, l);
     if (a.save) {
         t.states = FWA_TAKE(saved, uint4, states);
         t.residuals = FWA_TAKE(saved, uint4, tiles * tile_rows_64 * a.V / 8);
@@ -75,7 +87,7 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     const mixer_task &a = l.rate.task;
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
-    FWA_TRY(chunk_delta_solve(stream, l.task, l.rate, l.gates));
+    FWA_TRY(chunk_delta_solve(stream, l.task, l.rate));
     FWA_TRY(chunk_delta_forward(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
     return chunk_last_pairs(stream, a, l.task);
 }

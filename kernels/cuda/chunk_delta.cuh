@@ -5,7 +5,7 @@
 //
 // Matrices that one kernel leaves for another are 8x8 blocks of 128 bytes in device memory: a warp writes a block out
 // of its accumulators at once, and a row of a block is a piece that is copied into a tile without registers. S^T, dS'^T
-// [V,K], R^T [V,64]: a row of blocks after another; of T the blocks on and below the diagonal.
+// [V,K], R^T [V,64]: a row of blocks after another; T: see inverse_block.
 #ifndef FWA_KERNELS_CUDA_CHUNK_DELTA_CUH
 #define FWA_KERNELS_CUDA_CHUNK_DELTA_CUH
 
@@ -13,38 +13,66 @@
 
 namespace fwa {
 
-// 8x8 blocks on and below the diagonal of T, a piece a row of one; 288 pieces high, then 288 low.
-constexpr int inverse_pieces = 36 * 8;
+constexpr int inverse_pieces = 20 * 32; // of a chunk: ten blocks of 16x16 in two parts
 
-struct delta_task : chunk_task {
-    float *seen;                // [B,H,chunks,64] log2 of the decay of what the residual of a step sees, as u
-    uint4 *inverse;             // [B,H,chunks,2,288]
-    uint4 *residuals;           // R^T [B,H,chunks,V,64]; null: not kept
-    float *dq_parts, *dx_parts; // of value heads that share keys, [B,H,chunks,64,K]; null: each has its own
+// What the kernels need of the gates of a chunk, u, w and seen as in chunk.cuh and docs/kernels.md. The decay between
+// rows of different blocks of 16 is near_i far_bs, b being the block of i: no exponent is above 0.
+struct delta_gates {
+    float u[64], w[64];
+    float history[64], sight[64], leave[64]; // e^{u_i}; of what a residual sees; w_s e^{u_C - u_s}
+    float near[64], far[3][64];              // e^{u_i - u'}, w_s e^{u' - u_s} with u' in front of block 1, 2, 3
+    float seen[64];
 };
 
-// u, w, seen, the energies, and T.
-fwa_status chunk_delta_solve(cudaStream_t stream, const delta_task &task, const chunk_rate &rate,
-                             const chunk_gates &to);
-// o and S_end; states and residuals where they are not null.
+struct delta_task : chunk_task {
+    delta_gates *gates;         // [B,H,chunks]
+    uint4 *inverse;             // [B,H,chunks,inverse_pieces]
+    uint4 *residuals;           // R^T [B,H,chunks,V,64]; null: not kept
+    float *dq_parts, *dx_parts; // of value heads that share keys, [B,H,chunks,64,K]; null: each has its own
+    float *transitions;         // [B,H,segments,K,K] of the state over a segment, where there are several
+};
+
+// Gates, energies, and T.
+fwa_status chunk_delta_solve(cudaStream_t stream, const delta_task &task, const chunk_rate &rate);
+// o and S_end; states and residuals where they are not null; transitions where there are segments.
 fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, int K, int V);
 // dv, `grads` and dS0.
 fwa_status chunk_delta_scan(cudaStream_t stream, const delta_task &task, int K, int V);
+// All of `starts` from what single segments made of nothing, and S0 (backward: dS_end).
+fwa_status chunk_delta_join_segments(cudaStream_t stream, const delta_task &task, bool backward, int K, int V);
 // dq, dk, edge_x and the gradients of scalars, from states, residuals, dv and `grads`.
 fwa_status chunk_delta_grads(cudaStream_t stream, const delta_task &task, const chunk_rate &rate);
 
-// Where piece p of T stands. Block rows r and 7 - r have nine blocks together.
+// The place of a 16x16 block of T: rows of blocks 3, then 2 and 0, then 1, each in two parts, so that a warp always has
+// a block of its own.
+__device__ inline int inverse_block(int row, int column, int part) {
+    if (row == 3) return part * 4 + column;
+    if (row == 1) return 16 + part * 2 + column;
+    return 8 + part * 4 + (row == 2 ? column : 3);
+}
+// Block 4 n + warp of these, n in 0 .. 4.
 struct inverse_place {
-    int row, column;
-    __device__ explicit inverse_place(int p) {
-        const int pair = p / 72, j = p / 8 - pair * 9, lower = 8 - pair;
-        row = (j < lower ? 7 - pair : pair) * 8 + p % 8;
-        column = (j < lower ? j : j - lower) * 8;
+    int row, column, part;
+    __device__ inverse_place(int n, int warp) {
+        if (n < 4) {
+            const bool first = n >= 2 && warp == 3;
+            row = n < 2 ? 3 : first ? 0 : 2, column = first ? 0 : warp, part = n % 2;
+        } else {
+            row = 1, column = warp % 2, part = warp / 2;
+        }
     }
 };
 
+__device__ inline int64_t tile_index(const delta_task &a, int64_t head, int c) {
+    return head * a.chunks + c;
+}
 __device__ inline uint4 *inverse_at(const delta_task &a, int64_t head, int c) {
-    return a.inverse + (head * a.chunks + c) * (2 * inverse_pieces);
+    return a.inverse + tile_index(a, head, c) * inverse_pieces;
+}
+
+__device__ inline chunk_state transition_of(const delta_task &a, int segment, int K) {
+    const int64_t size = static_cast<int64_t>(K) * K, head = a.segments * size;
+    return {a.transitions + segment * size, a.H * head, head, K};
 }
 
 // a and b in two parts.
@@ -53,12 +81,13 @@ __device__ inline void split_pair(uint32_t &high, uint32_t &low, float a, float 
     low = bf16_pair(a - __uint_as_float(high << 16), b - __uint_as_float(high & 0xffff0000u));
 }
 
-// The 64 rows of a first operand out of accumulators, in two parts.
-struct split_rows {
-    uint32_t high[4][4], low[4][4];
-    __device__ explicit split_rows(const float (&d)[32]) {
+// A first operand out of accumulators, in two parts.
+template <int n> struct split_rows {
+    uint32_t high[n / 8][4], low[n / 8][4];
+    split_rows() = default;
+    __device__ explicit split_rows(const float (&d)[n]) {
 #pragma unroll
-        for (int i = 0; i < 16; i++) split_pair(high[i / 4][i % 4], low[i / 4][i % 4], d[i * 2], d[i * 2 + 1]);
+        for (int i = 0; i < n / 2; i++) split_pair(high[i / 4][i % 4], low[i / 4][i % 4], d[i * 2], d[i * 2 + 1]);
     }
 };
 

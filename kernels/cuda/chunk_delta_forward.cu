@@ -28,7 +28,7 @@ __device__ void right_hand_side(float (&H)[32], const __nv_bfloat16 *values, con
 }
 
 // What leaves of R: columns times `by`, rounded once.
-__device__ void leaving_rows(uint32_t (&to)[4][4], const split_rows &R, const float *by) {
+__device__ void leaving_rows(uint32_t (&to)[4][4], const split_rows<32> &R, const float *by) {
     const int t = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
     for (int i = 0; i < 16; i++) {
@@ -57,46 +57,48 @@ __device__ void state_product(float (&d)[32], const float (&S)[K / 2], const ope
     }
 }
 
-template <int K>
+template <int K, bool alone>
 __global__ void __launch_bounds__(serial_threads, serial_blocks)
-    delta_forward_kernel(const __grid_constant__ delta_task a, int slices) {
+    delta_forward_kernel(const __grid_constant__ delta_task a, const __grid_constant__ serial_pass pass) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<serial_memory<K> *>(memory);
-    serial_block<K> at(a, m, slices);
+    serial_block<K> at(a, m, pass);
     chunk_view values = a.v;
+    if (at.v >= at.V) values.data = nullptr;
     float S[K / 2];
-    get_state<K>(S, a.S0, at.b, at.h, at.v + at.warp * 16);
+    at.enter(S, pass, a.S0);
     at.clear_inverse();
-    at.load_keys_queries(0);
-    at.load_columns(values, 0);
-    at.load_inverse(0);
+    at.load_keys_queries(at.first_chunk());
+    at.load_columns(values, at.first_chunk());
+    at.load_inverse(at.first_chunk());
+    at.load_gates(at.first_chunk());
     copy_commit();
+    const int end = at.end_chunk();
 #pragma unroll 1
-    for (int c = 0; c < a.chunks; c++) {
+    for (int c = at.first_chunk(); c < end; c++) {
         at.renew();
-        at.write_gates(c);
         copy_wait<0>();
         publish();
         __syncthreads();
-        if (c + 1 < a.chunks) at.prefetch_chunk(values, c + 1);
+        if (c + 1 < end) at.prefetch_chunk(values, c + 1);
         at.renew();
-        at.reads();
+        if constexpr (!alone) at.reads();
         at.renew();
         float R[32];
         {
             float H[32];
-            if (a.states) {
+            if (!alone && a.states) {
                 uint32_t rows[K / 16][4];
 #pragma unroll
                 for (int step = 0; step < K / 16; step++) fragment(rows[step], S, step);
-                keep_blocks<K>(blocks_at<K>(a.states, a, at.head, c, at.V, at.v + at.warp * 16), rows);
+                keep_blocks<K>(blocks_at<K>(a.states, tile_index(a, at.head, c), at.V, at.v + at.warp * 16), rows);
             }
             state_product<K, 64>(H, S, serial_operands<K>(m).x);
-            right_hand_side(H, m.rows, m.seen, at.warp);
+            right_hand_side(H, m.rows, m.gates.sight, at.warp);
             publish();
             __syncthreads();
-            if (c + 1 < a.chunks) at.load_columns(values, c + 1);
-            const split_rows right(H);
+            if (c + 1 < end) at.load_columns(values, c + 1);
+            const split_rows<32> right(H);
             const serial_operands<K> tiles(m);
             products_begin();
             lower_product(R, right.high, tiles.T_high, false);
@@ -106,26 +108,30 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
             products_wait<0>();
             products_done(R);
         }
-        const split_rows residual(R);
-        if (a.residuals)
-            keep_blocks<64>(blocks_at<64>(a.residuals, a, at.head, c, at.V, at.v + at.warp * 16), residual.high);
+        const split_rows<32> residual(R);
+        if (!alone && a.residuals)
+            keep_blocks<64>(blocks_at<64>(a.residuals, tile_index(a, at.head, c), at.V, at.v + at.warp * 16),
+                            residual.high);
         at.renew();
         float O[32];
-        state_product<K, 32>(O, S, serial_operands<K>(m).q);
-        scale_columns(O, m.history);
-        const serial_operands<K> tiles(m);
-        products_begin();
-        lower_product(O, residual.high, tiles.P_high, true);
-        lower_product(O, residual.high, tiles.P_low, true);
-        lower_product(O, residual.low, tiles.P_high, true);
-        products_commit();
+        if constexpr (!alone) {
+            state_product<K, 32>(O, S, serial_operands<K>(m).q);
+            scale_columns(O, m.gates.history);
+            const serial_operands<K> tiles(m);
+            products_begin();
+            lower_product(O, residual.high, tiles.P_high, true);
+            lower_product(O, residual.high, tiles.P_low, true);
+            lower_product(O, residual.low, tiles.P_high, true);
+            products_commit();
+            products_wait<0>();
+            products_done(O);
+        }
         uint32_t leaving[4][4];
-        products_wait<0>();
-        products_done(O);
-        leaving_rows(leaving, residual, m.leave);
-        const float h_end = m.history[63];
+        leaving_rows(leaving, residual, m.gates.leave);
+        const float h_end = m.gates.history[63];
 #pragma unroll
         for (int i = 0; i < K / 2; i++) S[i] *= h_end;
+        const serial_operands<K> tiles(m);
         products_begin();
 #pragma unroll
         for (int step = 0; step < 4; step++) product<K, 1>(S, leaving[step], tiles.x.mn(step * 16 * 64, 64), true);
@@ -134,22 +140,33 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
         products_done(S);
         __syncthreads();
         at.renew();
-        if (c + 1 < a.chunks) {
+        if (c + 1 < end) {
             at.load_keys_queries(c + 1);
             at.load_inverse(c + 1);
+            at.load_gates(c + 1);
         }
         copy_commit();
-        write_columns(m.p[0], O, a, a.o, at.b, at.h, c, at.v, at.warp);
+        if constexpr (!alone) write_columns(m.p[0], O, a, a.o, at.b, at.h, c, at.v, at.warp);
     }
-    if (a.S_end.data) set_state<K>(S, a.S_end, at.b, at.h, at.v + at.warp * 16);
+    at.leave(S, pass, a.S_end, at.segment + 1);
 }
 
-template <int K> fwa_status launch_forward(cudaStream_t stream, const delta_task &task, int V) {
+template <int K, bool alone>
+fwa_status launch_forward(cudaStream_t stream, const delta_task &task, const serial_pass &pass) {
     constexpr int bytes = sizeof(serial_memory<K>);
-    FWA_CUDA_TRY(cudaFuncSetAttribute(delta_forward_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    FWA_LAUNCH(delta_forward_kernel<K>, static_cast<unsigned>(task.B * task.H * (V / 64)), serial_threads, bytes,
-               stream, task, V / 64);
+    const auto kernel = delta_forward_kernel<K, alone>;
+    const auto blocks = static_cast<unsigned>(task.segments * task.B * task.H * pass.slices);
+    FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    FWA_LAUNCH(kernel, blocks, serial_threads, bytes, stream, task, pass);
     return FWA_OK;
+}
+
+template <int K> fwa_status forward(cudaStream_t stream, const delta_task &task, int V) {
+    if (task.segments > 1) {
+        FWA_TRY((launch_forward<K, true>(stream, task, {V, (V + K) / 64, true})));
+        FWA_TRY(chunk_delta_join_segments(stream, task, false, K, V));
+    }
+    return launch_forward<K, false>(stream, task, {V, V / 64, false});
 }
 
 } // namespace
@@ -157,7 +174,7 @@ template <int K> fwa_status launch_forward(cudaStream_t stream, const delta_task
 namespace fwa {
 
 fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, int K, int V) {
-    return K == 64 ? launch_forward<64>(stream, task, V) : launch_forward<128>(stream, task, V);
+    return K == 64 ? forward<64>(stream, task, V) : forward<128>(stream, task, V);
 }
 
 } // namespace fwa

@@ -26,10 +26,22 @@ template <int K, int V> struct grads_memory {
     float u[64], w[64], seen[64], diagonal[64]; // diagonal: of P o D
 };
 
+// What a block is for.
+struct tile_of {
+    int c, head, b, h, hq;
+    tile_of() = default;
+    __device__ explicit tile_of(const chunk_task &a) {
+        int block;
+        asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+        c = block % a.chunks, head = block / a.chunks, b = head / a.H, h = head % a.H, hq = h / a.group;
+    }
+};
+
 // Parts of sums over rows and columns, in the place of dO.
 struct part_sums {
     float row[2][64], residual[2][64], history[2][64], sight[2][64], leave[2][64], column[4][64], state[8];
     float pull[64];
+    tile_of tile;
 };
 static_assert(sizeof(part_sums) <= 64 * 64 * 2, "fits a tile");
 
@@ -84,17 +96,20 @@ __device__ float column_sum(float (&column)[8]) {
 
 // Puts dS' in the place of S, some pieces at a time; returns the warp's part of <S, dS'>.
 template <int K, int V> __device__ float replace_state(__nv_bfloat16 *tile, const uint4 *from) {
-    constexpr int pieces = K * V / 8 / threads, batch = pieces < 4 ? pieces : 4;
+    using pieces = block_pieces<V, K, threads>;
+    constexpr int batch = pieces::count < 4 ? pieces::count : 4;
     const place at;
+    __nv_bfloat16 *own = tile + pieces::first(at.thread);
     float sum = 0.0f;
+    from += at.thread;
 #pragma unroll
-    for (int i = 0; i < pieces; i += batch) {
+    for (int i = 0; i < pieces::count; i += batch) {
         uint4 behind[batch];
 #pragma unroll
-        for (int e = 0; e < batch; e++) behind[e] = from[(i + e) * threads + at.thread];
+        for (int e = 0; e < batch; e++) behind[e] = from[(i + e) * threads];
 #pragma unroll
         for (int e = 0; e < batch; e++) {
-            auto *to = reinterpret_cast<uint4 *>(tile + block_place<V, K>((i + e) * threads + at.thread));
+            auto *to = reinterpret_cast<uint4 *>(own + (i + e) * pieces::step);
             const uint4 S = *to;
             sum += (dot_pair(S.x, behind[e].x) + dot_pair(S.y, behind[e].y)) +
                    (dot_pair(S.z, behind[e].z) + dot_pair(S.w, behind[e].w));
@@ -177,16 +192,6 @@ template <int K, int V> struct operands {
     }
 };
 
-// What a block is for.
-struct tile_of {
-    int c, head, b, h, hq;
-    __device__ explicit tile_of(const chunk_task &a) {
-        int block;
-        asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
-        c = block % a.chunks, head = block / a.chunks, b = head / a.H, h = head % a.H, hq = h / a.group;
-    }
-};
-
 template <int K, int V>
 __device__ void load_operands(grads_memory<K, V> &m, const delta_task &a, const chunk_rate &rate) {
     const tile_of tile(a);
@@ -195,17 +200,17 @@ __device__ void load_operands(grads_memory<K, V> &m, const delta_task &a, const 
     load_keys<K, threads>(m.x, thread, a, b, hq, c);
     load_steps<V, threads>(m.d_o, thread, a, a.d_o, b, h, c);
     load_steps<V, threads>(m.d_r, thread, a, a.dv, b, h, c);
-    load_blocks<V, 64, threads>(m.r, thread, blocks_at<64>(a.residuals, a, tile.head, c, V, 0));
-    load_blocks<V, K, threads>(m.state, thread, blocks_at<K>(a.states, a, tile.head, c, V, 0));
+    load_blocks<V, 64, threads>(m.r, thread, blocks_at<64>(a.residuals, blockIdx.x, V, 0));
+    load_blocks<V, K, threads>(m.state, thread, blocks_at<K>(a.states, blockIdx.x, V, 0));
     copy_commit();
     if (thread < 64) {
-        const int64_t gates = (static_cast<int64_t>(tile.head) * a.chunks + c) * 64 + thread;
-        m.u[thread] = a.u[gates], m.w[thread] = a.w[gates], m.seen[thread] = a.seen[gates];
+        const delta_gates &gates = a.gates[tile_index(a, tile.head, c)];
+        m.u[thread] = gates.u[thread], m.w[thread] = gates.w[thread], m.seen[thread] = gates.seen[thread];
         const int t = tile_step(a, c, thread);
         if (t < a.T) prefetch_scalars(rate.task, b, h, t);
         if (rate.energy) prefetch(rate.energy + ((static_cast<int64_t>(b) * a.Hq + hq) * a.chunks + c) * 64 + thread);
     }
-    if (thread < K * V / 64) prefetch_far(blocks_at<K>(a.grads, a, tile.head, c, V, 0) + thread * 8);
+    if (thread < K * V / 64) prefetch_far(blocks_at<K>(a.grads, blockIdx.x, V, 0) + thread * 8);
     copy_wait<0>();
     publish();
     __syncthreads();
@@ -322,18 +327,17 @@ __device__ void place_sums(part_sums &parts, masked_tiles &masked, const row_sum
     if (at.lane == 0) parts.state[at.thread / 32] = state;
 }
 
-// Rows of dq: through the tile of Q, or a part of their own.
+// Rows of dq, through the tile of Q.
 template <int K, int V>
-__device__ void write_queries(grads_memory<K, V> &m, const uint32_t (&pairs)[K / 8], const delta_task &a) {
-    const tile_of tile(a);
+__device__ void write_queries(grads_memory<K, V> &m, const uint32_t (&pairs)[K / 8], const delta_task &a,
+                              const tile_of &tile) {
     __nv_bfloat16 *own = m.q + own_columns<K>(place().group);
     const int first = tile_step(a, tile.c, 0);
     place_rows<K>(own, pairs);
     copy_rows<K>(own, a.dq.row(tile.b, first, tile.hq), a.dq.time, 0, a.T - first);
 }
 template <int K, int V>
-__device__ void write_keys(grads_memory<K, V> &m, const float (&dx)[K / 4], const delta_task &a) {
-    const tile_of tile(a);
+__device__ void write_keys(grads_memory<K, V> &m, const float (&dx)[K / 4], const delta_task &a, const tile_of &tile) {
     const place at;
     float *edge_x = a.edge_x ? a.edge_x + (static_cast<int64_t>(tile.head) * a.chunks + tile.c) * K : nullptr;
     write_rows<K>(m.x + own_columns<K>(at.group), dx, edge_x, a, a.dk, tile.b, tile.hq, tile.c, a.shift);
@@ -356,10 +360,7 @@ __global__ void __launch_bounds__(threads, 2)
     __syncthreads();
     place_masked(m.d_o, masked.reads);
     place_masked(m.d_r, masked.system);
-    {
-        const tile_of tile(a);
-        state = replace_state<K, V>(m.state, blocks_at<K>(a.grads, a, tile.head, tile.c, V, 0));
-    }
+    { state = replace_state<K, V>(m.state, blocks_at<K>(a.grads, blockIdx.x, V, 0)); }
     publish();
     __syncthreads();
     uint32_t dq_pairs[K / 8];
@@ -378,15 +379,18 @@ __global__ void __launch_bounds__(threads, 2)
     key_products(dx, m);
     __syncthreads();
     place_sums(parts, masked, sums, state);
-    if (a.dq.data && !a.dq_parts) write_queries(m, dq_pairs, a);
+    if (place().thread == 0) parts.tile = tile_of(a);
     __syncthreads();
     const place at;
-    if (at.thread < 32) {
-        const tile_of tile(a);
-        float energy[2] = {0.0f, 0.0f};
-        scalar_grads(rate, a, gate_grads(m, parts, rate.task.decay_first), tile.b, tile.hq, tile.h, tile.c, energy);
-        parts.pull[at.thread * 2] = 2.0f * energy[0], parts.pull[at.thread * 2 + 1] = 2.0f * energy[1];
+    if (at.thread < 64) { // one of the lane's two rows in each warp
+        const gate_pair gates = gate_grads(m, parts, rate.task.decay_first);
+        const tile_of &tile = parts.tile;
+        const int row = at.lane * 2 + at.warp;
+        parts.pull[row] =
+            2.0f * scalar_grads(rate, a, at.warp ? gates.dw[1] : gates.dw[0], at.warp ? gates.dlg[1] : gates.dlg[0],
+                                tile.b, tile.hq, tile.h, tile.c, row);
     }
+    if (a.dq.data && !a.dq_parts) write_queries(m, dq_pairs, a, parts.tile);
     if (rate.energy) {
         __syncthreads();
         add_rows<K>(dx, m.x + own_columns<K>(at.group), parts.pull);
@@ -394,7 +398,7 @@ __global__ void __launch_bounds__(threads, 2)
     if (a.dx_parts)
         keep_part<K>(a.dx_parts + static_cast<int64_t>(blockIdx.x) * (64 * K), dx);
     else
-        write_keys(m, dx, a);
+        write_keys(m, dx, a, parts.tile);
 }
 
 // Adds the parts of value heads that share a query/key head. A block has a row of a tile, a thread a column.

@@ -22,25 +22,26 @@ __device__ void seen_rows(uint32_t (&to)[4][4], const float (&U)[32], const floa
 
 template <int K>
 __global__ void __launch_bounds__(serial_threads, serial_blocks)
-    delta_scan_kernel(const __grid_constant__ delta_task a, int slices) {
+    delta_scan_kernel(const __grid_constant__ delta_task a, const __grid_constant__ serial_pass pass) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<serial_memory<K> *>(memory);
-    serial_block<K> at(a, m, slices);
+    serial_block<K> at(a, m, pass);
     float dS[K / 2];
-    get_state<K>(dS, a.dS_end, at.b, at.h, at.v + at.warp * 16);
+    at.enter(dS, pass, a.dS_end);
     at.clear_inverse();
-    at.load_keys_queries(a.chunks - 1);
-    at.load_columns(a.d_o, a.chunks - 1);
-    at.load_inverse(a.chunks - 1);
+    const int first = at.first_chunk(), last = at.end_chunk() - 1;
+    at.load_keys_queries(last);
+    at.load_columns(a.d_o, last);
+    at.load_inverse(last);
+    at.load_gates(last);
     copy_commit();
 #pragma unroll 1
-    for (int c = a.chunks - 1; c >= 0; c--) {
+    for (int c = last; c >= first; c--) {
         at.renew();
-        at.write_gates(c);
         copy_wait<0>();
         publish();
         __syncthreads();
-        if (c > 0) at.prefetch_chunk(a.d_o, c - 1);
+        if (c > first) at.prefetch_chunk(a.d_o, c - 1);
         at.renew();
         at.reads();
         at.renew();
@@ -52,7 +53,8 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
                 uint32_t rows[K / 16][4];
 #pragma unroll
                 for (int step = 0; step < K / 16; step++) fragment(rows[step], dS, step);
-                keep_blocks<K>(blocks_at<K>(a.grads, a, at.head, c, at.V, at.v + at.warp * 16), rows);
+                if (!pass.alone)
+                    keep_blocks<K>(blocks_at<K>(a.grads, tile_index(a, at.head, c), at.V, at.v + at.warp * 16), rows);
                 products_begin();
 #pragma unroll
                 for (int step = 0; step < K / 16; step++)
@@ -61,7 +63,7 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
                 products_wait<0>();
                 products_done(dR);
             }
-            scale_columns(dR, m.leave);
+            scale_columns(dR, m.gates.leave);
             uint32_t d_o[4][4];
             transposed_fragments(d_o, m.rows, at.warp);
             publish();
@@ -72,7 +74,7 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
             products_commit();
             products_wait<0>();
             products_done(dR);
-            const split_rows right(dR);
+            const split_rows<32> right(dR);
             products_begin();
             upper_product(U, right.high, tiles.T_high, false);
             upper_product(U, right.high, tiles.T_low, true);
@@ -83,9 +85,9 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
         }
         uint32_t reading[4][4], seeing[4][4];
         transposed_fragments(reading, m.rows, at.warp);
-        scale_fragments(reading, m.history);
-        seen_rows(seeing, U, m.seen);
-        const float h_end = m.history[63];
+        scale_fragments(reading, m.gates.history);
+        seen_rows(seeing, U, m.gates.sight);
+        const float h_end = m.gates.history[63];
 #pragma unroll
         for (int i = 0; i < K / 2; i++) dS[i] *= h_end;
         products_begin();
@@ -99,22 +101,28 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
         products_done(dS);
         __syncthreads();
         at.renew();
-        if (c > 0) {
+        if (c > first) {
             at.load_keys_queries(c - 1);
             at.load_columns(a.d_o, c - 1);
             at.load_inverse(c - 1);
+            at.load_gates(c - 1);
         }
         copy_commit();
-        write_columns(m.p[0], U, a, a.dv, at.b, at.h, c, at.v, at.warp);
+        if (!pass.alone) write_columns(m.p[0], U, a, a.dv, at.b, at.h, c, at.v, at.warp);
     }
-    if (a.dS0.data) set_state<K>(dS, a.dS0, at.b, at.h, at.v + at.warp * 16);
+    at.leave(dS, pass, a.dS0, at.segment - 1);
 }
 
 template <int K> fwa_status launch_scan(cudaStream_t stream, const delta_task &task, int V) {
     constexpr int bytes = sizeof(serial_memory<K>);
+    const auto blocks = static_cast<unsigned>(task.segments * task.B * task.H * (V / 64));
     FWA_CUDA_TRY(cudaFuncSetAttribute(delta_scan_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    FWA_LAUNCH(delta_scan_kernel<K>, static_cast<unsigned>(task.B * task.H * (V / 64)), serial_threads, bytes, stream,
-               task, V / 64);
+    const serial_pass pass = {V, V / 64, false}, alone = {V, V / 64, true};
+    if (task.segments > 1) {
+        FWA_LAUNCH(delta_scan_kernel<K>, blocks, serial_threads, bytes, stream, task, alone);
+        FWA_TRY(chunk_delta_join_segments(stream, task, true, K, V));
+    }
+    FWA_LAUNCH(delta_scan_kernel<K>, blocks, serial_threads, bytes, stream, task, pass);
     return FWA_OK;
 }
 

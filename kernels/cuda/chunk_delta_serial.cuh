@@ -14,8 +14,7 @@ template <int K> struct serial_memory {
     __nv_bfloat16 rows[64 * 64];       // of v or of the gradient of o
     __nv_bfloat16 inverse[2][64 * 64]; // T: high, low; zeros above the diagonal
     __nv_bfloat16 p[2][64 * 64];       // masked reads: high, low; then rows on their way out
-    float u[64], w[64];
-    float history[64], seen[64], leave[64]; // e^{u_i}; of what the residual sees; w_s e^{u_C - u_s}
+    delta_gates gates;                 // all but `seen`
 };
 
 // Tiles as operands. Made anew in every phase, out of one register.
@@ -32,15 +31,74 @@ template <int K> struct serial_operands {
     }
 };
 
+// What a launch goes through: the segments for what they give, or each from an empty state for what it leaves `alone`;
+// with slices beyond V / 64 for transitions as well, whose columns are those of a state that begins as the identity and
+// to which nothing is written.
+struct serial_pass {
+    int V, slices;
+    bool alone;
+};
+
+// Eight elements of a thread in rows i and i + 8 times M: 16 columns from s0 on, before the warp's rows or the same.
+__device__ inline void far_block(float *P, const delta_gates &gates, int s0, int warp, int i, int t) {
+    const float low = gates.near[i], high = gates.near[i + 8];
+#pragma unroll
+    for (int n = 0; n < 8; n += 4) {
+        const float2 far = *reinterpret_cast<const float2 *>(gates.far[warp - 1] + s0 + n * 2 + t * 2);
+        P[n] *= low * far.x, P[n + 1] *= low * far.y, P[n + 2] *= high * far.x, P[n + 3] *= high * far.y;
+    }
+}
+__device__ inline void near_block(float *P, const delta_gates &gates, int s0, int i, int t) {
+    const float low = gates.u[i], high = gates.u[i + 8];
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+        const int s = s0 + n / 4 * 8 + t * 2 + n % 2, below = n % 4 / 2;
+        P[n] *= s <= i + below * 8 ? gates.w[s] * power2((below ? high : low) - gates.u[s]) : 0.0f;
+    }
+}
+
 template <int K> struct serial_block {
     const delta_task &a;
     serial_memory<K> &m;
-    int head, b, h, V, v, thread, warp;
+    int head, b, h, V, v, segment, thread, warp;
 
-    __device__ serial_block(const delta_task &task, serial_memory<K> &memory, int slices) : a(task), m(memory) {
-        head = static_cast<int>(blockIdx.x) / slices, b = head / a.H, h = head % a.H, V = slices * 64;
-        v = static_cast<int>(blockIdx.x) % slices * 64;
+    __device__ serial_block(const delta_task &task, serial_memory<K> &memory, const serial_pass &pass)
+        : a(task), m(memory) {
+        const int heads = a.B * a.H, block = static_cast<int>(blockIdx.x);
+        V = pass.V, v = block % pass.slices * 64;
+        head = block / pass.slices % heads, b = head / a.H, h = head % a.H;
+        segment = block / pass.slices / heads;
         thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+    }
+    __device__ int first_chunk() const {
+        return segment * a.length;
+    }
+    __device__ int end_chunk() const {
+        return min(first_chunk() + a.length, a.chunks);
+    }
+    // The state (or gradient) that the segment begins with; `outer` begins the sequence.
+    __device__ void enter(float (&S)[K / 2], const serial_pass &pass, const chunk_state &outer) const {
+        const bool inner = a.segments > 1 && !pass.alone;
+        get_state<K>(S,
+                     inner        ? segment_state(a, segment, K, V)
+                     : pass.alone ? chunk_state{}
+                                  : outer,
+                     b, h, v + warp * 16);
+        if (v < V) return;
+        const int g = thread % 32 / 4, t = thread % 4;
+#pragma unroll
+        for (int i = 0; i < K / 2; i++)
+            if (i / 4 * 8 + t * 2 + i % 2 == v - V + warp * 16 + g + i % 4 / 2 * 8) S[i] = 1.0f;
+    }
+    // What it leaves, to segment `next`; `outer` ends the sequence.
+    __device__ void leave(const float (&S)[K / 2], const serial_pass &pass, const chunk_state &outer, int next) const {
+        const bool inside = next >= 0 && next < a.segments;
+        if (v >= V)
+            set_state<K>(S, transition_of(a, segment, K), b, h, v - V + warp * 16);
+        else if (pass.alone && inside)
+            set_state<K>(S, segment_state(a, next, K, V), b, h, v + warp * 16);
+        else if (!pass.alone && !inside && outer.data)
+            set_state<K>(S, outer, b, h, v + warp * 16);
     }
 
     // Keeps addresses of one phase of the loop from being prepared, and held in registers, in front of it.
@@ -66,35 +124,32 @@ template <int K> struct serial_block {
         load_steps<64, serial_threads>(m.rows, thread, a, view, b, h, c);
     }
     __device__ void load_inverse(int c) const {
-        const uint4 *from = inverse_at(a, head, c);
+        const uint4 *from = inverse_at(a, head, c) + thread;
+        const int lane = thread % 32, row = lane / 16 * 8 + lane % 8, column = lane / 8 % 2 * 8;
 #pragma unroll
-        for (int i = 0; i < 2 * inverse_pieces; i += serial_threads) {
-            const int p = i + thread;
-            if (p >= 2 * inverse_pieces) break;
-            const bool low = p >= inverse_pieces;
-            const inverse_place at(low ? p - inverse_pieces : p);
-            copy_async(m.inverse[low] + swizzled<64>(at.row, at.column), from + p);
+        for (int n = 0; n < inverse_pieces / serial_threads; n++) {
+            const inverse_place at(n, warp);
+            copy_async(m.inverse[at.part] + swizzled<64>(at.row * 16 + row, at.column * 16 + column),
+                       from + n * serial_threads);
         }
     }
 
-    __device__ void write_gates(int c) const {
-        if (thread >= 64) return;
-        const int64_t at = (static_cast<int64_t>(head) * a.chunks + c) * 64;
-        const float u = a.u[at + thread], w = a.w[at + thread], last = a.u[at + 63];
-        m.u[thread] = u, m.w[thread] = w;
-        m.history[thread] = power2(u), m.seen[thread] = power2(a.seen[at + thread]);
-        m.leave[thread] = w * power2(last - u);
+    __device__ void load_gates(int c) const {
+        const auto *from = reinterpret_cast<const uint4 *>(a.gates + tile_index(a, head, c));
+        auto *to = reinterpret_cast<uint4 *>(&m.gates);
+        copy_async(to + thread, from + thread);
+        if (thread < 16) copy_async(to + serial_threads + thread, from + serial_threads + thread);
     }
 
     // Rows of chunk c into the second level of the cache: `view` has 64 columns of this block.
     __device__ void prefetch_chunk(const chunk_view &view, int c) const {
         const int row = thread / 2, t = tile_step(a, c, row), at = thread % 2 * 64;
         const auto *T = reinterpret_cast<const char *>(inverse_at(a, head, c));
-        if (thread < inverse_pieces * 2 * 16 / 128) prefetch_far(T + thread * 128);
-        if (thread < 6) {
-            const int64_t gates = (static_cast<int64_t>(head) * a.chunks + c) * 64 + thread % 2 * 32;
-            prefetch((thread < 2 ? a.u : thread < 4 ? a.w : a.seen) + gates);
-        }
+        if (thread < inverse_pieces * 16 / 128)
+            prefetch_far(T + thread * 128);
+        else if (thread - inverse_pieces * 16 / 128 < static_cast<int>(sizeof(delta_gates)) / 128)
+            prefetch_far(reinterpret_cast<const char *>(a.gates + tile_index(a, head, c)) +
+                         (thread - inverse_pieces * 16 / 128) * 128);
         if (t >= a.T) return;
         if (K == 128 || at == 0) {
             prefetch_far(a.q.row(b, t, h / a.group) + at);
@@ -117,17 +172,15 @@ template <int K> struct serial_block {
         products_wait<0>();
         products_done(P);
         const int lane = thread % 32, t = lane % 4, i = warp * 16 + lane / 4;
-        const float u_low = m.u[i], u_high = m.u[i + 8];
         const int to = swizzled<64>(warp * 16 + lane % 16, lane / 16 * 8);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             uint32_t high[4] = {}, low[4] = {};
             if (j <= warp) {
-#pragma unroll
-                for (int n = 0; n < 8; n++) {
-                    const int s = j * 16 + n / 4 * 8 + t * 2 + n % 2, below = n % 4 / 2;
-                    P[j * 8 + n] *= s <= i + below * 8 ? m.w[s] * power2((below ? u_high : u_low) - m.u[s]) : 0.0f;
-                }
+                if (j < warp)
+                    far_block(P + j * 8, m.gates, j * 16, warp, i, t);
+                else
+                    near_block(P + j * 8, m.gates, j * 16, i, t);
 #pragma unroll
                 for (int n = 0; n < 4; n++) split_pair(high[n], low[n], P[j * 8 + n * 2], P[j * 8 + n * 2 + 1]);
             }

@@ -42,18 +42,21 @@ struct gate_pair {
     float dw[2], dlg[2];
 };
 
-// Gradients of the scalars of a value head; adds those of the energies, over B_t, of the lane's two rows.
+// Gradients of the scalars of a value head in row r; returns that of the energy over B_t.
+__device__ inline float scalar_grads(const chunk_rate &rate, const chunk_task &a, float dw, float dlg, int b, int hq,
+                                     int h, int c, int r) {
+    const int t = tile_step(a, c, r);
+    if (r < a.halo || t >= a.T) return 0.0f;
+    const float E = rate.energy ? rate.energy[((static_cast<int64_t>(b) * a.Hq + hq) * a.chunks + c) * 64 + r] : 0.0f;
+    return gates_backward(rate, b, h, t, E, dw, dlg);
+}
+// In the lane's two rows; adds those of the energies.
 __device__ inline void scalar_grads(const chunk_rate &rate, const chunk_task &a, const gate_pair &gates, int b, int hq,
                                     int h, int c, float (&energy)[2]) {
     const place at;
 #pragma unroll
-    for (int e = 0; e < 2; e++) {
-        const int r = at.lane * 2 + e, t = tile_step(a, c, r);
-        if (r < a.halo || t >= a.T) continue;
-        const float E =
-            rate.energy ? rate.energy[((static_cast<int64_t>(b) * a.Hq + hq) * a.chunks + c) * 64 + r] : 0.0f;
-        energy[e] += gates_backward(rate, b, h, t, E, gates.dw[e], gates.dlg[e]);
-    }
+    for (int e = 0; e < 2; e++)
+        energy[e] += scalar_grads(rate, a, gates.dw[e], gates.dlg[e], b, hq, h, c, at.lane * 2 + e);
 }
 
 // Where this warpgroup's half of the columns of a tile [rows,columns] starts.

@@ -21,16 +21,24 @@ inline double chunk_pass_time(int64_t blocks, int64_t chunks, int multiprocessor
     return static_cast<double>(waves * chunks) * (beside > 1 ? 0.75 * static_cast<double>(beside) : 1.0);
 }
 
-// The fastest split of a pass, where it gains a fifth. The pass before it costs 0.7 of it, the loop between them about
-// six chunks; a segment has four chunks at least.
-inline chunk_split chunk_split_of(int64_t blocks, int chunks, int multiprocessors, int most) {
+// Of a core: `most` blocks fit a multiprocessor; the pass before costs so much of the pass, the loop between them so
+// many chunks and so many more a segment.
+struct chunk_costs {
+    int most;
+    double before, join, segment;
+};
+
+// The fastest split of a pass, where it gains a fifth; a segment has four chunks at least.
+inline chunk_split chunk_split_of(int64_t blocks, int chunks, int multiprocessors, const chunk_costs &costs) {
+    const int most = costs.most;
     chunk_split best = {1, chunks};
     double least = 0.8 * chunk_pass_time(blocks, chunks, multiprocessors, most);
     const int64_t pieces = fwa_min(chunks / 4, multiprocessors * most);
     for (int64_t n = 2; n <= pieces; n++) {
         const auto length = static_cast<int>(fwa_ceil_div(chunks, n));
         const auto segments = static_cast<int>(fwa_ceil_div(chunks, length));
-        const double time = 1.7 * chunk_pass_time(blocks * segments, length, multiprocessors, most) + 6.0;
+        const double pass = chunk_pass_time(blocks * segments, length, multiprocessors, most);
+        const double time = (1.0 + costs.before) * pass + costs.join + costs.segment * segments;
         if (time < least) least = time, best = {segments, length};
     }
     return best;

@@ -49,6 +49,13 @@ __device__ inline void load_matrix_transposed(uint32_t (&r)[4], const void *row)
                  : "memory");
 }
 
+// The transpose of an 8x8 matrix whose row g a lane has in columns 2 t and 2 t + 1.
+__device__ inline uint32_t transposed_matrix(uint32_t pair) {
+    uint32_t to;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(to) : "r"(pair));
+    return to;
+}
+
 // d += a b: a 16x16 (rows), b 16x8 (columns), bf16 with fp32 sums.
 __device__ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
