@@ -117,6 +117,7 @@ static fwa_status print_figures(const fwa_report *report, FILE *out) {
     fputs("<h2>Training</h2>\n<div class=\"figures\">\n", out);
     FWA_TRY(draw_panels(report, curves, count, 0, out));
     fputs("</div>\n", out);
+    FWA_TRY(fwa_report_results(report, out));
     if (!has_scores(report)) return FWA_OK;
     fputs("<h2>Addition by width</h2>\n<div class=\"figures\">\n", out);
     FWA_TRY(draw_panels(report, widths, (int)(sizeof widths / sizeof *widths), count, out));

@@ -29,6 +29,7 @@ static void free_run(fwa_report_run *run) {
     fwa_config_entries_free(run->keys, run->key_count);
     fwa_config_destroy(run->config);
     free(run->scores);
+    free(run->results);
 }
 
 void fwa_report_destroy(fwa_report *report) {

@@ -15,9 +15,16 @@ extern "C" {
 
 // Exact match of the addition task at one width, as `fwa eval --json` writes it.
 typedef struct fwa_report_score {
-    int64_t width, examples;
-    double upto, exact; // shares
+    int64_t width;
+    double upto, exact; // shares; NaN: not measured
 } fwa_report_score;
+
+// A number of the other tasks of `fwa eval`: "piqa", "piqa by characters", "wikitext: perplexity".
+typedef struct fwa_report_result {
+    char name[96];
+    double value, error; // error NaN: none
+    int64_t step;
+} fwa_report_result;
 
 typedef struct fwa_report_run {
     char *path;             // of the run folder
@@ -32,6 +39,8 @@ typedef struct fwa_report_run {
     fwa_report_score *scores; // [score_count] by width, of the newest step that was measured
     int score_count;
     int64_t score_step;
+    fwa_report_result *results; // [result_count], each name once: of the newest step that was measured
+    int result_count;
 } fwa_report_run;
 
 // Runs whose configurations differ in run.seed, and in names of folders, alone. They stand behind each other.

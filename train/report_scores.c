@@ -2,6 +2,9 @@
 #include "train/report_scores.h"
 
 #include <dirent.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,14 +18,16 @@ static int is_json(const struct dirent *entry) {
     return entry->d_name[0] != '.' && dot && !strcmp(dot, ".json");
 }
 
+static double number_or_nan(const json_t *value) {
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
 static bool read_score(const json_t *item, fwa_report_score *score) {
     const json_t *width = json_object_get(item, "width"), *upto = json_object_get(item, "upto"),
                  *exact = json_object_get(item, "exact");
-    *score = (fwa_report_score){.width = json_integer_value(width),
-                                .examples = json_integer_value(json_object_get(item, "examples")),
-                                .upto = json_number_value(upto),
-                                .exact = json_number_value(exact)};
-    return json_is_integer(width) && json_is_number(upto) && json_is_number(exact);
+    *score = (fwa_report_score){
+        .width = json_integer_value(width), .upto = number_or_nan(upto), .exact = number_or_nan(exact)};
+    return json_is_integer(width) && (json_is_number(upto) || json_is_number(exact));
 }
 
 static int by_width(const void *a, const void *b) {
@@ -30,12 +35,10 @@ static int by_width(const void *a, const void *b) {
     return (one->width > other->width) - (one->width < other->width);
 }
 
-static fwa_status take_scores(fwa_report_run *run, const json_t *root, const char *path) {
+static fwa_status take_scores(fwa_report_run *run, const json_t *root, int64_t step, const char *path) {
     const json_t *widths = json_object_get(root, "widths");
-    const char *task = json_string_value(json_object_get(root, "task"));
-    const int64_t step = json_integer_value(json_object_get(root, "step"));
     const size_t count = json_array_size(widths);
-    if (!task || strcmp(task, "addition") != 0 || !count || (run->scores && step < run->score_step)) return FWA_OK;
+    if (!count || (run->scores && step < run->score_step)) return FWA_OK;
     fwa_report_score *scores = calloc(count, sizeof *scores);
     FWA_CHECK(scores, FWA_MEMORY, "no memory for the scores in %s", path);
     bool good = true;
@@ -53,13 +56,80 @@ static fwa_status take_scores(fwa_report_run *run, const json_t *root, const cha
     return FWA_OK;
 }
 
+// Adds a result, or replaces one of an earlier step; nothing where `value` is no number.
+static fwa_status put_result(fwa_report_run *run, int64_t step, double factor, const json_t *value, const json_t *error,
+                             const char *format, ...) FWA_PRINTF(6, 7);
+static fwa_status put_result(fwa_report_run *run, int64_t step, double factor, const json_t *value, const json_t *error,
+                             const char *format, ...) {
+    fwa_report_result result = {
+        .value = factor * number_or_nan(value), .error = factor * number_or_nan(error), .step = step};
+    va_list arguments;
+    if (!json_is_number(value)) return FWA_OK;
+    va_start(arguments, format);
+    vsnprintf(result.name, sizeof result.name, format, arguments);
+    va_end(arguments);
+    for (int i = 0; i < run->result_count; i++) {
+        if (strcmp(run->results[i].name, result.name) != 0) continue;
+        if (step >= run->results[i].step) run->results[i] = result;
+        return FWA_OK;
+    }
+    fwa_report_result *more = realloc(run->results, (size_t)(run->result_count + 1) * sizeof *more);
+    FWA_CHECK(more, FWA_MEMORY, "no memory for %d results of %s", run->result_count + 1, run->path);
+    run->results = more;
+    run->results[run->result_count++] = result;
+    return FWA_OK;
+}
+
+static fwa_status take_choices(fwa_report_run *run, const json_t *root, int64_t step) {
+    char shots[32] = "";
+    size_t i;
+    json_t *item;
+    if (json_integer_value(json_object_get(root, "shots")) > 0)
+        snprintf(shots, sizeof shots, ", %lld-shot", (long long)json_integer_value(json_object_get(root, "shots")));
+    json_array_foreach(json_object_get(root, "results"), i, item) {
+        const char *task = json_string_value(json_object_get(item, "task"));
+        if (!task) continue;
+        FWA_TRY(put_result(run, step, 100.0, json_object_get(item, "accuracy"), json_object_get(item, "accuracy_error"),
+                           "%.60s%s: accuracy, %%", task, shots));
+        FWA_TRY(put_result(run, step, 100.0, json_object_get(item, "accuracy_by_characters"),
+                           json_object_get(item, "accuracy_by_characters_error"), "%.60s%s: by characters, %%", task,
+                           shots));
+        FWA_TRY(put_result(run, step, 1.0, json_object_get(item, "perplexity"),
+                           json_object_get(item, "perplexity_error"), "%.60s%s: perplexity", task, shots));
+    }
+    return put_result(run, step, 100.0, json_object_get(root, "published_mean"),
+                      json_object_get(root, "published_mean_error"), "mean of %lld of the paper's %lld tasks%s, %%",
+                      (long long)json_integer_value(json_object_get(root, "published_tasks")),
+                      (long long)json_integer_value(json_object_get(root, "published_tasks_of")), shots);
+}
+
+// Of texts the file says nothing, but its own name.
+static fwa_status take_perplexity(fwa_report_run *run, const json_t *root, int64_t step, const char *name) {
+    static const char *const members[][2] = {
+        {"perplexity", "perplexity"}, {"word_perplexity", "word perplexity"}, {"bits_per_byte", "bits a byte"}};
+    const int length = (int)(strlen(name) - strlen(".json"));
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        FWA_TRY(put_result(run, step, 1.0, json_object_get(root, members[i][0]), NULL, "%.*s: %s",
+                           length < 60 ? length : 60, name, members[i][1]));
+    return FWA_OK;
+}
+
+static fwa_status take_file(fwa_report_run *run, const json_t *root, const char *path, const char *name) {
+    const char *task = json_string_value(json_object_get(root, "task"));
+    const int64_t step = json_integer_value(json_object_get(root, "step"));
+    if (!task) return FWA_OK;
+    if (!strcmp(task, "addition")) return take_scores(run, root, step, path);
+    if (!strcmp(task, "mc")) return take_choices(run, root, step);
+    return !strcmp(task, "ppl") ? take_perplexity(run, root, step, name) : FWA_OK;
+}
+
 static fwa_status read_file(fwa_report_run *run, const char *name) {
     char path[FWA_PATH_MAX];
     json_error_t error;
     FWA_TRY(fwa_path_format(path, "%s/%s", run->path, name));
     json_t *root = json_load_file(path, 0, &error);
     if (!root) fwa_log_warn("%s:%d: left out: %s", path, error.line, error.text);
-    fwa_status status = root ? take_scores(run, root, path) : FWA_OK;
+    fwa_status status = root ? take_file(run, root, path, name) : FWA_OK;
     json_decref(root);
     return status;
 }

@@ -8,8 +8,9 @@
 extern "C" {
 #endif
 
-// Fills run->scores from the *.json files of its folder that are results of the addition task: those of the largest
-// step, and of that the last by name. Other files are passed over, and told of where they are no JSON.
+// Fills run->scores and run->results from the *.json files of its folder that fwa eval wrote: of several measurements
+// of the same the one of the largest step, and of that the last by the file's name. Files that hold something else are
+// passed over, and told of where they are no JSON.
 FWA_MUST_CHECK fwa_status fwa_report_scores_read(fwa_report_run *run);
 
 #ifdef __cplusplus

@@ -46,6 +46,25 @@ run "$FWA" report runs/plain -o plain.html
 page plain.html
 check "no accuracy by width" test "$(grep -c "<figcaption>Exact match" plain.html)" = 2
 
+# Other results of fwa eval, as a table; of two measurements the later step's.
+for step in 30 10; do
+    cat >runs/plain/mc$step.json <<JSON
+{"task": "mc", "step": $step, "shots": 2, "results": [{"task": "piqa<", "accuracy": 0.$step, "accuracy_error": 0.125,
+ "accuracy_by_characters": 0.5}, {"task": "lambada", "accuracy": 0, "perplexity": 1e300}],
+ "published_tasks": 1, "published_tasks_of": 8, "published_mean": 0.25}
+JSON
+done
+echo '{"task": "ppl", "step": 30, "perplexity": 17.125, "bits_per_byte": 1.5}' >runs/plain/news.json
+echo '{"task": "addition", "step": 31, "widths": [{"width": 1, "upto": 0.5}]}' >runs/plain/half.json
+run "$FWA" report runs/plain -o plain.html
+expect 0
+page plain.html
+for text in "<td>piqa&#60;, 2-shot: accuracy, %</td><td>30.00 ± 12.50</td>" "piqa&#60;, 2-shot: by characters" \
+    "<td>news: perplexity</td><td>17.12</td>" "mean of 1 of the paper&#39;s 8 tasks" "lambada, 2-shot: perplexity"; do
+    check "the page does not say $text" grep -qF -e "$text" plain.html
+done
+check "a measure that was not taken is drawn" test "$(grep -c "<figcaption>Exact match" plain.html)" = 1
+
 # A sweep: seeds become one line with their spread, and what differs is told.
 cat >two.yaml <<'YAML'
 base: tiny.yaml
