@@ -87,7 +87,8 @@ static const char *print_in_unit(double value, double largest, const char *forma
 const char *fwa_axis_tick_text(const fwa_axis *axis, int tick, char text[32]) {
     const double value = axis->tick[tick];
     const double largest = axis->log ? value : fmax(fabs(axis->tick[0]), fabs(axis->tick[axis->ticks - 1]));
-    return print_small(value, text) ? text : print_in_unit(value, fabs(largest), "%.6g", text);
+    const bool small = fabs(largest) < 1e-3 && print_small(value, text);
+    return small ? text : print_in_unit(value, fabs(largest), "%.6g", text);
 }
 
 const char *fwa_axis_text(double value, char text[32]) {

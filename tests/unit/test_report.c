@@ -38,6 +38,8 @@ static void ticks_of_an_axis_share_a_unit(void **state) {
     assert_string_equal(fwa_axis_tick_text(&axis, 0, text), "0");
     assert_string_equal(fwa_axis_tick_text(&axis, 1, text), "0.5 M");
     assert_string_equal(fwa_axis_tick_text(&axis, 2, text), "1 M");
+    fwa_axis_make(&axis, 0, 2e-3, false, 4);
+    assert_string_equal(fwa_axis_tick_text(&axis, 1, text), "0.0005");
     assert_string_equal(fwa_axis_text(5e-4, text), "5e-4");
     assert_string_equal(fwa_axis_text(49.152e9, text), "49.15 G");
 }
