@@ -16,15 +16,10 @@ struct window_task : chunk_task {
     float *gram; // [B,Hq,chunks,64,W] x_i . x_{i-p}
     float *top;  // [B,Hq,chunks,64,W] member of the unit eigenvector of the window's largest eigenvalue
     // [B,H,chunks,64,V]: residual of every pair at its first step; its coefficient at the end; gradient of that
-    // residual. [B,H,chunks,64,W,V]: gradients of the coefficients of a step's members behind the step.
+    // residual. [B,H,chunks,64,V,W]: gradients of the coefficients of a step's members behind the step.
     __nv_bfloat16 *fresh, *coefficients, *pulls, *members;
     float *close;               // [B,H,chunks,window_close(W)]
     float *dq_parts, *dx_parts; // of value heads that share keys, [B,H,chunks,64,K]; null: each has its own
-};
-
-// Gates of a step.
-struct window_gate {
-    float u, seen, w, pairs;
 };
 
 // Sums over V that a chunk's near pairs make, rows r, p back: gradient of x_r . x_{r-p} [64,W], of q_r . x_{r-p}

@@ -16,17 +16,20 @@ namespace {
 using namespace fwa;
 
 // Weights of complete pairs in the residual of each step's new member, and x_i . x_{i-p}.
-template <int K, int W> __device__ void place_gram(const window_block<K, W> &at) {
+template <int K, int W> __device__ void place_gram(const window_block<K, W> &at, float2 gates) {
     constexpr int D = W - 1;
     float G[32];
     auto &m = at.m;
     at.products_with_keys(G, m.x);
-    at.each_entry(G, [&](int i, int l, float x) {
+    const int own = at.warp * 16 + at.thread % 32 / 4;
+    const weight_row rows[2] = {weight_row(m.weights, own), weight_row(m.weights, own + 8)};
+    const float seen[2] = {m.seen[own], m.seen[own + 8]};
+    at.template each_entry<false>(G, [&](int i, int l, int high, float x) {
         if (i >= l && i - l < W) m.gram[i][i - l] = x;
-        if (i >= l + W) m.weights.set(i, l + D, x * power2(m.gates[i].seen - m.gates[min(l + D, 63)].u));
-        if (i < 16 && l < D) m.weights.inner[i][l] = 0.0f;
+        if (i >= l + W) rows[high].set(l + D, x * power2(seen[high] - m.u[l + D]));
     });
-    at.place_steps();
+    for (int n = at.thread; n < 16 * D; n += window_threads) m.weights.inner[n / D][n % D] = 0.0f;
+    at.place_steps(gates);
 }
 
 // V - diag(e^seen) H into the columns.
@@ -38,8 +41,8 @@ template <int K, int W> __device__ void place_sides(const window_block<K, W> &at
     for (int i = 0; i < 16; i++) {
         const int row = i / 2 * 8 + t * 2;
         const uint32_t pair = v[i / 4][i % 4];
-        H[i * 2] = __uint_as_float(pair << 16) - power2(at.m.gates[row].seen) * H[i * 2];
-        H[i * 2 + 1] = __uint_as_float(pair & 0xffff0000u) - power2(at.m.gates[row + 1].seen) * H[i * 2 + 1];
+        H[i * 2] = __uint_as_float(pair << 16) - power2(at.m.seen[row]) * H[i * 2];
+        H[i * 2 + 1] = __uint_as_float(pair & 0xffff0000u) - power2(at.m.seen[row + 1]) * H[i * 2 + 1];
     }
     at.put_columns(H);
 }
@@ -151,8 +154,8 @@ __device__ void read_columns(const window_block<K, W> &at, float (&O)[32], const
     for (int i = 0; i < 16; i++) {
         const int row = i / 2 * 8 + t * 2;
         const uint32_t pair = near[i / 4][i % 4];
-        O[i * 2] = __uint_as_float(pair << 16) + power2(m.gates[row].u) * O[i * 2];
-        O[i * 2 + 1] = __uint_as_float(pair & 0xffff0000u) + power2(m.gates[row + 1].u) * O[i * 2 + 1];
+        O[i * 2] = __uint_as_float(pair << 16) + power2(m.u[row]) * O[i * 2];
+        O[i * 2 + 1] = __uint_as_float(pair & 0xffff0000u) + power2(m.u[row + 1]) * O[i * 2 + 1];
     }
     float complete[32];
     at.get_columns(complete);
@@ -186,13 +189,13 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
 #pragma unroll 1
     for (int c = 0; c < a.chunks; c++) {
         at.renew();
-        at.write_gates(c);
+        const float2 gates = at.write_gates(c);
         copy_wait<0>();
         publish();
         __syncthreads();
         if (c + 1 < a.chunks) at.prefetch_chunk(a.v, c + 1);
         at.renew();
-        place_gram(at);
+        place_gram(at, gates);
         at.renew();
         at.near_reads();
         at.renew();
@@ -211,7 +214,7 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
         at.renew();
         float O[32];
         read_columns(at, O, S);
-        const float h_end = power2(m.gates[63].u);
+        const float h_end = power2(m.u[63]);
 #pragma unroll
         for (int i = 0; i < K / 2; i++) S[i] *= h_end;
         uint32_t leaving[4][4];

@@ -16,6 +16,10 @@ using namespace fwa;
 
 constexpr int warps = 4;
 
+struct gate_row {
+    float u, seen, w, pairs;
+};
+
 // N columns of bf16.
 template <int N> __device__ void get_row(float (&to)[N], const __nv_bfloat16 *from) {
     unpack<__nv_bfloat16>(to, load_words<N>(from));
@@ -87,7 +91,7 @@ template <int W, int V> struct near_block {
     int b, h, c, lane;
     float *close; // in shared memory
 
-    __device__ window_gate gate(int r) const {
+    __device__ gate_row gate(int r) const {
         const int64_t at = tile * 64 + r;
         return {a.u[at], a.seen[at], a.w[at], a.pairs[at]};
     }
@@ -101,50 +105,56 @@ template <int W, int V> struct near_block {
         for (int k = 0; k < N; k++) to[k] = 0.0f;
         if (from) get_row<N>(to, from + lane * N);
     }
-    __device__ void member_row(float (&to)[N], int i, int j) const {
-        get_row<N>(to, a.members + ((tile * 64 + i) * W + j) * V + lane * N);
+    __device__ void member_rows(float (&to)[W][N], int i) const {
+        float all[N * W];
+        get_row<N * W>(all, a.members + ((tile * 64 + i) * V + lane * N) * W);
+#pragma unroll
+        for (int n = 0; n < N * W; n++) to[n % W][n / W] = all[n];
     }
-    __device__ float weight(const window_gate &g, int j) const {
+    __device__ float weight(const gate_row &g, int j) const {
         return static_cast<float>(D - j) < g.pairs ? g.w : 0.0f;
     }
 
     // -sum_j y_j . (S^T x_j without near l), elementwise, behind step i.
     __device__ void later_pulls(float (&to)[N], const window_rows<W, N> &rows, int i, float u) const {
+        float y[W][N] = {};
 #pragma unroll
-        for (int k = 0; k < N; k++) to[k] = 0.0f;
+        for (int ahead = 1; ahead < W; ahead++) {
+            if (i + ahead > 63) continue;
+            const gate_row g = gate(i + ahead);
+            const float decay = power2(g.seen - u);
+            float e[W][N];
+            member_rows(e, i + ahead);
 #pragma unroll
-        for (int j = 1; j < W; j++) {
-            float y[N] = {};
+            for (int j = ahead; j < W; j++) {
+                const float by = weight(g, j - ahead) * decay;
 #pragma unroll
-            for (int ahead = 1; ahead <= j; ahead++) {
-                if (i + ahead > 63) continue;
-                const window_gate g = gate(i + ahead);
-                const float by = weight(g, j - ahead) * power2(g.seen - u);
-                float e[N];
-                member_row(e, i + ahead, j - ahead);
-#pragma unroll
-                for (int k = 0; k < N; k++) y[k] += by * e[k];
+                for (int k = 0; k < N; k++) y[j][k] += by * e[j - ahead][k];
             }
+        }
 #pragma unroll
-            for (int k = 0; k < N; k++) {
+        for (int k = 0; k < N; k++) {
+            to[k] = 0.0f;
+#pragma unroll
+            for (int j = 1; j < W; j++) {
                 float seen = rows.value[j][k] - rows.r[j][k];
 #pragma unroll
                 for (int l = 0; l < D; l++) seen -= (l <= j ? rows.gram[j][l] : rows.gram[l][j]) * rows.z[D + l][k];
-                to[k] -= y[k] * seen;
+                to[k] -= y[j][k] * seen;
             }
         }
     }
 
     // Step i, whose new member is missing in `rows` but for its value and G.
-    __device__ void step(window_rows<W, N> &rows, int i, const window_gate &g) const {
+    __device__ void step(window_rows<W, N> &rows, int i, const gate_row &g) const {
         float e[W][N], pull[W][N], d_o[N] = {}, sums[step_sums<W>] = {}, share[N];
         get_row<N>(rows.r[D], a.fresh + (tile * 64 + i) * V + lane * N);
         const int t = tile_step(a, c, i);
         if (a.d_o.data && t < a.T) get_row<N>(d_o, a.d_o.row(b, t, h) + lane * N);
         later_pulls(share, rows, i, g.u);
+        member_rows(e, i);
 #pragma unroll
         for (int j = 0; j < W; j++) {
-            member_row(e[j], i, j);
             rows.weight[j] = weight(g, j);
             if (static_cast<float>(D - j) < g.pairs) sums[D * W] += dot(e[j], rows.r[j]);
 #pragma unroll
@@ -211,7 +221,7 @@ template <int W, int V> struct near_block {
         float u_before = 0.0f;
 #pragma unroll 1
         for (int i = D; i < 64; i++) {
-            const window_gate g = gate(i);
+            const gate_row g = gate(i);
             rows.keep = power2(g.u - u_before), rows.sight = power2(g.seen - u_before);
             value_row(rows.value[D], i);
 #pragma unroll

@@ -16,18 +16,24 @@ namespace {
 using namespace fwa;
 
 // Weights of later pairs in the gradient of each step's oldest member, and x_{l+p} . x_l. Steps count from the last.
-template <int K, int W> __device__ void place_gram(const window_block<K, W> &at) {
+template <int K, int W> __device__ void place_gram(const window_block<K, W> &at, float2 gates) {
     constexpr int D = W - 1;
     float G[32];
     auto &m = at.m;
     at.products_with_keys(G, m.x);
-    at.each_entry(G, [&](int j, int l, float x) {
+    const int own = at.warp * 16 + at.thread % 32 / 4;
+    const weight_row rows[2] = {weight_row(m.weights, max(63 - D - own, 0)),
+                                weight_row(m.weights, max(63 - D - own - 8, 0))};
+    const float u[2] = {m.u[own + D], m.u[own + 8 + D]};
+    at.template each_entry<true>(G, [&](int l, int j, int high, float x) {
         if (j >= l && j - l < W) m.gram[l][j - l] = x;
-        const int step = 63 - D - l, row = 63 - j;
-        if (row < step) m.weights.set(step, row, x * power2(m.gates[j].seen - m.gates[min(l + D, 63)].u));
-        if (l > 63 - D && row < l) m.weights.set(l, row, 0.0f); // steps before the chunk
+        if (j >= l + W) rows[high].set(63 - j, x * power2(m.seen[j] - u[high]));
     });
-    at.place_steps();
+    for (int n = at.thread; n < 64 * D; n += window_threads) { // steps before the chunk
+        const int step = 63 - n % D, row = n / D;
+        if (row < step) weight_row(m.weights, step).set(row, 0.0f);
+    }
+    at.place_steps(gates);
 }
 
 // Members of the window of a step in a column: gradients of their coefficients, what later steps add to those of their
@@ -58,14 +64,39 @@ template <int W> struct window_column {
     }
 };
 
-// Row r of dv of the tile.
-template <int K, int W> __device__ void write_value(const window_block<K, W> &at, int c, int r, float dv) {
+// Row r of dv of the tile where it is kept in fp32.
+template <int K, int W> __device__ void keep_edge(const window_block<K, W> &at, int c, int r, float dv) {
     const window_task &a = at.a;
-    const int column = at.v + at.thread, edge = edge_row(a, c, r, 0), t = tile_step(a, c, r);
-    if (edge >= 0)
-        a.edge_v[((static_cast<int64_t>(at.head) * a.chunks + c) * (2 * a.halo + 1) + edge) * at.V + column] = dv;
-    else if (t < a.T && a.dv.data)
-        a.dv.row(at.b, t, at.h)[column] = __float2bfloat16(dv);
+    const int edge = edge_row(a, c, r, 0);
+    if (edge < 0) return;
+    const int64_t row = (static_cast<int64_t>(at.head) * a.chunks + c) * (2 * a.halo + 1) + edge;
+    a.edge_v[row * at.V + at.v + at.thread] = dv;
+}
+
+// The other rows of dv, which are in the place of dO.
+template <int K, int W> __device__ void write_values(const window_block<K, W> &at, int c) {
+    const window_task &a = at.a;
+    if (!a.dv.data) return;
+    const int first = at.thread / 8, column = at.thread % 8 * 8;
+    const int end = min(a.T - tile_step(a, c, 0), c + 1 < a.chunks ? 64 - a.halo : 64);
+    __nv_bfloat16 *to = a.dv.row(at.b, tile_step(a, c, first), at.h) + at.v + column;
+#pragma unroll
+    for (int row = first; row < 64; row += 16, to += 16 * a.dv.time)
+        if (row >= a.halo && row < end)
+            *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(at.m.rows + swizzled<64>(row, column));
+}
+
+__device__ uint32_t bf16_bits(float x) {
+    return __bfloat16_as_ushort(__float2bfloat16(x));
+}
+
+// W values of bf16.
+template <int W> __device__ void put_members(__nv_bfloat16 *to, const float (&e)[W]) {
+    if constexpr (W == 4)
+        *reinterpret_cast<uint2 *>(to) = make_uint2(bf16_pair(e[0], e[1]), bf16_pair(e[2], e[3]));
+    else
+        *reinterpret_cast<uint4 *>(to) =
+            make_uint4(bf16_pair(e[0], e[1]), bf16_pair(e[2], e[3]), bf16_pair(e[4], e[5]), bf16_pair(e[6], e[7]));
 }
 
 // A column through 16 steps, block b from behind. Rows before the chunk are steps that wrote nothing. Nothing is
@@ -77,6 +108,7 @@ __device__ void scan_steps(const window_block<K, W> &at, window_column<W> &colum
     auto &m = at.m;
     const int v = at.thread, width = at.V;
     float complete[16];
+    uint32_t values[8];
 #pragma unroll
     for (int k = 0; k < 16; k++) {
         const int i = 63 - b * 16 - k, oldest = max(i - D, 0);
@@ -94,15 +126,21 @@ __device__ void scan_steps(const window_block<K, W> &at, window_column<W> &colum
 #pragma unroll
         for (int j = 0; j < W; j++) {
             weighted[j] = step.weight[j] * column.e[j];
-            if (i >= D) members[(i * W + j) * width] = __float2bfloat16(column.e[j]);
         }
+        put_members<W>(members + i * (width * W), column.e);
         complete[k] = weighted[D] + step.rest * column.later[D];
         pulls[i * width] = __float2bfloat16(complete[k]);
-        write_value(at, c, i, column.value[D] + weighted[D]);
+        const float dv = column.value[D] + weighted[D];
+        if ((k < D && b == 0) || (k >= 16 - D && b == 3)) keep_edge(at, c, i, dv);
+        values[k / 2] = k % 2 ? values[k / 2] | bf16_bits(dv) << 16 : bf16_bits(dv);
         column.next(weighted, step.keep, step.sight);
     }
 #pragma unroll
-    for (int k = 0; k < 16; k++) m.columns[column_place(63 - b * 16 - k, v)] = complete[k];
+    for (int k = 0; k < 16; k++) {
+        const int i = 63 - b * 16 - k;
+        m.columns[column_place(i, v)] = complete[k];
+        m.rows[swizzled<64>(i, v)] = __ushort_as_bfloat16(static_cast<unsigned short>(values[k / 2] >> k % 2 * 16));
+    }
 }
 
 // All columns through a chunk, from the last step on.
@@ -110,7 +148,7 @@ template <int K, int W> __device__ void scan_columns(const window_block<K, W> &a
     constexpr int D = W - 1;
     const int64_t own = at.rows_at(c);
     __nv_bfloat16 *pulls = at.a.pulls + own + at.thread;
-    __nv_bfloat16 *members = at.a.members + (own - at.v) * W + at.v + at.thread;
+    __nv_bfloat16 *members = at.a.members + (own + at.thread) * W;
     window_column<W> column = {};
     __syncthreads();
     if (at.thread < 64) {
@@ -149,7 +187,7 @@ template <int K, int W> __device__ void place_sides(const window_block<K, W> &at
     products_wait<0>();
     products_done(E);
     at.put_columns(E);
-    const float h_end = power2(m.gates[63].u);
+    const float h_end = power2(m.u[63]);
 #pragma unroll
     for (int i = 0; i < K / 2; i++) dS[i] *= h_end;
 #pragma unroll
@@ -157,7 +195,7 @@ template <int K, int W> __device__ void place_sides(const window_block<K, W> &at
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int row = step * 16 + i / 2 * 8 + t * 2;
-            const auto h = [&](int r) { return r < W - 1 ? 0.0f : power2(m.gates[r].u); };
+            const auto h = [&](int r) { return r < W - 1 ? 0.0f : power2(m.u[r]); };
             d_o[step][i] = scaled(d_o[step][i], make_float2(h(row), h(row + 1)));
         }
     }
@@ -184,7 +222,7 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
 #pragma unroll 1
     for (int c = a.chunks - 1; c >= 0; c--) {
         at.renew();
-        at.write_gates(c);
+        const float2 gates = at.write_gates(c);
         copy_wait<0>();
         publish();
         __syncthreads();
@@ -200,12 +238,13 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
         place_sides(at, dS);
         __syncthreads();
         at.renew();
-        place_gram(at);
+        place_gram(at, gates);
         at.renew();
         scan_columns(at, c);
         at.renew();
+        write_values(at, c);
         uint32_t seeing[4][4];
-        at.scaled_columns(seeing, [&](int l) { return -power2(m.gates[l].seen); });
+        at.scaled_columns(seeing, [&](int l) { return -power2(m.seen[l]); });
         at.add_to_state(dS, seeing, m.x);
         __syncthreads();
         at.renew();

@@ -22,12 +22,18 @@ template <int W> struct __align__(16) window_step {
 // taken: of step 16 b + k, rows of blocks before b in far[8 b (b - 1) + row][k], those of the same block in inner.
 struct window_weights {
     float far[96][16], inner[64][16];
-    __device__ void set(int step, int row, float weight) {
+};
+
+// Where the weights of a step are; row < step. `far` and `inner` are those of row 0.
+struct weight_row {
+    float *far, *inner;
+    int first; // row of its block
+    __device__ weight_row(window_weights &weights, int step) {
         const int b = step / 16;
-        if (row < b * 16)
-            far[8 * b * (b - 1) + row][step % 16] = weight;
-        else
-            inner[step][row % 16] = weight;
+        far = weights.far[8 * b * (b - 1)] + step % 16, inner = weights.inner[step] - b * 16, first = b * 16;
+    }
+    __device__ void set(int row, float weight) const {
+        *(row < first ? far + row * 16 : inner + row) = weight;
     }
 };
 
@@ -43,7 +49,7 @@ template <int K, int W> struct window_memory {
         __nv_bfloat16 p[2][64 * 64]; // masked reads: high, low; then rows on their way out
     };
     float gram[64][W], reads[64][W];
-    window_gate gates[64];
+    float u[64 + W], seen[64]; // u stays behind the end
 };
 
 // Place of row l, column v: four rows of eight columns, 2 t, are in different banks.
@@ -79,10 +85,12 @@ template <int K, int W> struct window_block {
         load_keys<K, window_threads>(m.x, thread, a, b, h / a.group, c);
         load_steps<K, window_threads>(m.q, thread, a, a.q, b, h / a.group, c);
     }
-    __device__ void write_gates(int c) const {
-        if (thread >= 64) return;
+    // Returns w and B_t of the thread's row.
+    __device__ float2 write_gates(int c) const {
         const int64_t at = (static_cast<int64_t>(head) * a.chunks + c) * 64 + thread;
-        m.gates[thread] = {a.u[at], a.seen[at], a.w[at], a.pairs[at]};
+        if (thread < 64) m.u[thread] = a.u[at], m.seen[thread] = a.seen[at];
+        if (thread >= 64 && thread < 64 + W) m.u[thread] = a.u[at - thread + 63];
+        return thread < 64 ? make_float2(a.w[at], a.pairs[at]) : make_float2(0.0f, 0.0f);
     }
 
     // Rows of chunk c into the second level of the cache: `view` has the columns of this block.
@@ -106,14 +114,15 @@ template <int K, int W> struct window_block {
         __syncthreads();
     }
 
-    __device__ void place_steps() const {
+    // by: as write_gates.
+    __device__ void place_steps(float2 by) const {
         if (thread >= 64) return;
-        const window_gate g = m.gates[thread];
-        const float u_before = thread > 0 ? m.gates[thread - 1].u : 0.0f, keep = power2(g.u - u_before);
+        const float u = m.u[thread], seen = m.seen[thread], u_before = thread > 0 ? m.u[thread - 1] : 0.0f;
+        const float keep = power2(u - u_before);
         auto &to = m.steps[thread];
 #pragma unroll
-        for (int j = 0; j < W; j++) to.weight[j] = static_cast<float>(D - j) < g.pairs ? g.w : 0.0f;
-        to.keep = keep, to.sight = power2(g.seen - u_before), to.rest = power2(g.u - g.seen), to.lost = 1.0f - keep;
+        for (int j = 0; j < W; j++) to.weight[j] = static_cast<float>(D - j) < by.y ? by.x : 0.0f;
+        to.keep = keep, to.sight = power2(seen - u_before), to.rest = power2(u - seen), to.lost = 1.0f - keep;
     }
 
     // Takes from what the steps of block b start from what earlier blocks give: eight steps of a column a thread. Steps
@@ -151,18 +160,24 @@ template <int K, int W> struct window_block {
         products_done(P);
     }
 
-    // visit(i, l, value) for every entry of this thread of a matrix [64,64].
-    template <typename F> __device__ void each_entry(const float (&P)[32], F visit) const {
+    // visit(i, l, value) for the entries of this thread of a matrix [64,64] in the blocks of 16 x 16 on the diagonal
+    // and below, or above.
+    template <bool above, typename F> __device__ void each_entry(const float (&P)[32], F visit) const {
         const int lane = thread % 32, t = lane % 4, i = warp * 16 + lane / 4;
 #pragma unroll
-        for (int n = 0; n < 32; n++) visit(i + n % 4 / 2 * 8, n / 4 * 8 + t * 2 + n % 2, P[n]);
+        for (int j = 0; j < 4; j++) {
+            if (above ? j < warp : j > warp) continue;
+#pragma unroll
+            for (int n = 0; n < 8; n++)
+                visit(i + n % 4 / 2 * 8, j * 16 + n / 4 * 8 + t * 2 + n % 2, n % 4 / 2, P[j * 8 + n]);
+        }
     }
 
     // q_i . x_{i-p} of pairs that reads find incomplete.
     __device__ void near_reads() const {
         float P[32];
         products_with_keys(P, m.q);
-        each_entry(P, [&](int i, int l, float x) {
+        each_entry<false>(P, [&](int i, int l, int, float x) {
             if (i >= l && i - l < W) m.reads[i][i - l] = x;
         });
     }
@@ -172,7 +187,7 @@ template <int K, int W> struct window_block {
         float P[32];
         products_with_keys(P, m.q);
         const int lane = thread % 32, t = lane % 4, i = warp * 16 + lane / 4;
-        const float u_low = m.gates[i].u, u_high = m.gates[i + 8].u;
+        const float u_low = m.u[i], u_high = m.u[i + 8];
         const int to = swizzled<64>(warp * 16 + lane % 16, lane / 16 * 8);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
@@ -181,7 +196,7 @@ template <int K, int W> struct window_block {
 #pragma unroll
                 for (int n = 0; n < 8; n++) {
                     const int l = j * 16 + n / 4 * 8 + t * 2 + n % 2, below = n % 4 / 2;
-                    const float u = m.gates[min(l + D, 63)].u;
+                    const float u = m.u[l + D];
                     P[j * 8 + n] *= l + D <= i + below * 8 ? power2((below ? u_high : u_low) - u) : 0.0f;
                 }
 #pragma unroll
@@ -194,7 +209,7 @@ template <int K, int W> struct window_block {
 
     // What is left of the coefficient of pair l behind the chunk.
     __device__ float leave(int l) const {
-        return power2(m.gates[63].u - m.gates[min(l + D, 63)].u);
+        return power2(m.u[63] - m.u[l + D]);
     }
 
     // d = S^T B^T for B [64,K], some columns of K at a time to spare registers.
