@@ -22,6 +22,7 @@ typedef struct fwa_layer_context {
                    // all ranks of sp
     struct fwa_memory *memory; // what these tokens continue, and what they leave; NULL: sequences start here
     int64_t B, T;              // sequences and tokens of a sequence here
+    bool fresh;                // the backward pass overwrites gradients of matrices instead of adding to them
     int64_t position;          // of the first token here in its sequence
     fwa_tensor reset; // u8 [B,T], 1 at a document's first token: nothing is carried into it; absent: one document
     fwa_tensor reset_before; // u8 [B,.]: the same of the tokens in front of a piece, as far back as layers look

@@ -1,22 +1,25 @@
 // Output head.
 #include "layers/head.h"
 
-// Logits of one piece stay below this size. Large enough that what a piece costs besides its products, reading and
-// writing the embedding's gradient above all, is little; no larger than the scratch that blocks of a large batch take.
-#define FWA_HEAD_PIECE_BYTES (512 << 20)
+// Logits of one piece stay below this size, or below that of the scratch that blocks leave to them, where this is
+// larger, up to the other: what a piece costs besides its products, reading and writing the embedding's gradient above
+// all, and kernels that start and end, is less with fewer pieces.
+#define FWA_HEAD_PIECE_BYTES (INT64_C(512) << 20)
+#define FWA_HEAD_MOST_BYTES  (INT64_C(2) << 30)
 #define FWA_HEAD_PIECE_ALIGN 256 // rows
 
 // Rows of a piece: R in as few pieces as fit, all of one size but the last.
-static int64_t piece_rows(int64_t R, int64_t row_bytes) {
-    int64_t most = fwa_max(FWA_HEAD_PIECE_BYTES / row_bytes / FWA_HEAD_PIECE_ALIGN, 1) * FWA_HEAD_PIECE_ALIGN;
+static int64_t piece_rows(int64_t R, int64_t row_bytes, int64_t room) {
+    const int64_t bytes = fwa_max(FWA_HEAD_PIECE_BYTES, fwa_min(room, FWA_HEAD_MOST_BYTES));
+    int64_t most = fwa_max(bytes / row_bytes / FWA_HEAD_PIECE_ALIGN, 1) * FWA_HEAD_PIECE_ALIGN;
     int64_t pieces = fwa_ceil_div(R, most);
     return fwa_min(R, fwa_round_up(fwa_ceil_div(R, pieces), FWA_HEAD_PIECE_ALIGN));
 }
 
 fwa_status fwa_head_plan_acts(const fwa_layer_context *ctx, const fwa_model_spec *model, fwa_arena *scratch,
                               fwa_arena *kept, fwa_head_acts *acts) {
-    int64_t R = ctx->B * ctx->T;
-    acts->rows = piece_rows(R, (int64_t)fwa_dtype_size(ctx->backend->compute) * model->N);
+    int64_t R = ctx->B * ctx->T, room = (int64_t)(fwa_arena_bytes(scratch) - fwa_arena_mark(scratch));
+    acts->rows = piece_rows(R, (int64_t)fwa_dtype_size(ctx->backend->compute) * model->N, room);
     const int64_t logits[] = {acts->rows, model->N}, rows[] = {R};
     FWA_TRY(fwa_arena_plan(scratch, &acts->logits, ctx->backend->compute, 2, logits));
     FWA_TRY(fwa_arena_plan(kept, &acts->loss, ctx->backend->master, 1, rows));
@@ -39,7 +42,9 @@ fwa_status fwa_head_run(const fwa_layer_context *ctx, const fwa_model_spec *mode
                                    fwa_tensor_slice(acts->prediction, 0, r, count), logits,
                                    fwa_tensor_slice(targets, 0, r, count), model->vocab, gradient));
         if (!gradient) continue;
-        FWA_TRY(ops->gemm(stream, fwa_grad(ctx, embedding), logits, true, piece, false, none, model->logit_scale, 1.0));
+        const double beta = ctx->fresh && r == 0 ? 0.0 : 1.0;
+        FWA_TRY(
+            ops->gemm(stream, fwa_grad(ctx, embedding), logits, true, piece, false, none, model->logit_scale, beta));
         FWA_TRY(ops->gemm(stream, fwa_tensor_slice(dn, 0, r, count), logits, false, E, false, none, model->logit_scale,
                           0.0));
     }

@@ -13,7 +13,7 @@ FWA_MUST_CHECK fwa_status fwa_linear_forward(const fwa_layer_context *ctx, fwa_t
 // y = x w^T + residual
 FWA_MUST_CHECK fwa_status fwa_linear_residual(const fwa_layer_context *ctx, fwa_tensor y, fwa_tensor x, fwa_tensor w,
                                               fwa_tensor residual);
-// dx = dy w; dw += dy^T x
+// dx = dy w; dw += dy^T x, or = where ctx->fresh
 FWA_MUST_CHECK fwa_status fwa_linear_backward(const fwa_layer_context *ctx, fwa_tensor dx, fwa_tensor dw, fwa_tensor dy,
                                               fwa_tensor x, fwa_tensor w);
 

@@ -52,17 +52,30 @@ fwa_status fwa_params_add(const fwa_param_scope *scope, const char *name, fwa_pa
     return FWA_OK;
 }
 
+static fwa_status plan_one(fwa_params *params, fwa_param_class which, int index, fwa_dtype dtype) {
+    fwa_param *p = &params->at[index];
+    const bool packed = p->packed;
+    FWA_CHECK(!packed || (index > 0 && p->matrix && p[-1].matrix), FWA_ERROR,
+              "parameter %s: packed, expected it and the one before to be matrices", p->name);
+    return packed ? fwa_arena_plan_packed(params->arena[which], &p->tensor[which], dtype, p->ndim, p->storage)
+                  : fwa_arena_plan(params->arena[which], &p->tensor[which], dtype, p->ndim, p->storage);
+}
+
 static fwa_status plan_class(fwa_params *params, fwa_param_class which, fwa_dtype compute, fwa_dtype master) {
     FWA_TRY(fwa_arena_create(&params->arena[which], class_names[which]));
-    fwa_arena *arena = params->arena[which];
-    for (int i = 0; i < params->count; i++) {
-        fwa_param *p = &params->at[i];
-        fwa_dtype dtype = which == FWA_PARAM_VALUE && p->matrix ? compute : master;
-        if (p->packed)
-            FWA_TRY(fwa_arena_plan_packed(arena, &p->tensor[which], dtype, p->ndim, p->storage));
-        else
-            FWA_TRY(fwa_arena_plan(arena, &p->tensor[which], dtype, p->ndim, p->storage));
-    }
+    for (int i = 0; i < params->count; i++)
+        FWA_TRY(plan_one(params, which, i, which == FWA_PARAM_VALUE && params->at[i].matrix ? compute : master));
+    return FWA_OK;
+}
+
+// In each bucket the gradients that are added to stand together in front of those that products overwrite.
+static fwa_status plan_gradients(fwa_params *params, fwa_dtype master) {
+    FWA_TRY(fwa_arena_create(&params->arena[FWA_PARAM_GRAD], class_names[FWA_PARAM_GRAD]));
+    for (int bucket = 0; bucket < params->buckets; bucket++)
+        for (int matrix = 0; matrix < 2; matrix++)
+            for (int i = 0; i < params->count; i++)
+                if (params->at[i].bucket == bucket && params->at[i].matrix == (matrix == 1))
+                    FWA_TRY(plan_one(params, FWA_PARAM_GRAD, i, master));
     return FWA_OK;
 }
 
@@ -70,7 +83,11 @@ fwa_status fwa_params_plan(fwa_params *params, fwa_dtype compute, fwa_dtype mast
     for (int which = 0; which < FWA_PARAM_CLASS_COUNT; which++) {
         bool shared = which == FWA_PARAM_VALUE && compute == master;
         bool needed = train || which == FWA_PARAM_MASTER || which == FWA_PARAM_VALUE;
-        if (needed && !shared) FWA_TRY(plan_class(params, (fwa_param_class)which, compute, master));
+        if (!needed || shared) continue;
+        if (which == FWA_PARAM_GRAD)
+            FWA_TRY(plan_gradients(params, master));
+        else
+            FWA_TRY(plan_class(params, (fwa_param_class)which, compute, master));
     }
     return FWA_OK;
 }
@@ -195,17 +212,31 @@ fwa_tensor fwa_params_packed(const fwa_params *params, int first, int count, fwa
     return packed;
 }
 
-fwa_tensor fwa_params_bucket(const fwa_params *params, int bucket) {
+// From the first to the last gradient of a bucket, of matrices and others or of others alone.
+static fwa_tensor stretch(const fwa_params *params, int bucket, bool matrices) {
     char *start = NULL, *end = NULL;
     fwa_dtype dtype = FWA_F32;
     for (int i = 0; i < params->count; i++) {
-        if (params->at[i].bucket != bucket) continue;
+        if (params->at[i].bucket != bucket || (params->at[i].matrix && !matrices)) continue;
         fwa_tensor grad = params->at[i].tensor[FWA_PARAM_GRAD];
-        if (!start) start = grad.data;
-        end = (char *)grad.data + fwa_tensor_bytes(grad);
+        char *from = grad.data, *to = from + fwa_tensor_bytes(grad);
+        if (!start || from < start) start = from;
+        if (!end || to > end) end = to;
         dtype = grad.dtype;
     }
-    return fwa_tensor_1d(start, dtype, (int64_t)((size_t)(end - start) / fwa_dtype_size(dtype)));
+    return fwa_tensor_1d(start, dtype, start ? (int64_t)((size_t)(end - start) / fwa_dtype_size(dtype)) : 0);
+}
+
+fwa_tensor fwa_params_bucket(const fwa_params *params, int bucket) {
+    return stretch(params, bucket, true);
+}
+
+fwa_status fwa_params_clear_added(const fwa_params *params, fwa_backend *backend) {
+    for (int bucket = 0; bucket < params->buckets; bucket++) {
+        const fwa_tensor added = stretch(params, bucket, false);
+        FWA_TRY(backend->fill(backend, backend->stream, added.data, 0, fwa_tensor_bytes(added)));
+    }
+    return FWA_OK;
 }
 
 fwa_tensor fwa_param_rows(const fwa_param *param, fwa_param_class which) {

@@ -91,6 +91,8 @@ FWA_MUST_CHECK fwa_status fwa_params_refresh(fwa_params *params, fwa_backend *ba
 fwa_tensor fwa_params_packed(const fwa_params *params, int first, int count, fwa_param_class which);
 // The gradients of one bucket as one dense vector.
 fwa_tensor fwa_params_bucket(const fwa_params *params, int bucket);
+// Clears the gradients of all parameters but matrices: to those a backward pass adds (fwa_layer_context.fresh).
+FWA_MUST_CHECK fwa_status fwa_params_clear_added(const fwa_params *params, fwa_backend *backend);
 // The stored rows of a class that this rank updates. After commit.
 fwa_tensor fwa_param_rows(const fwa_param *param, fwa_param_class which);
 // Logical view of a parameter for io; the tensor points to the class's own memory. Of masters and moments: the rows

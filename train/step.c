@@ -1,7 +1,8 @@
 // One training step, top to bottom. The host gives it to the device and waits for nothing:
 //
-//   clear gradients and sums -> for each micro-batch: load it, run its micro-step -> state on its way to the host
-//   micro-step: forward, loss, backward; the last one also: sum gradients over ranks (while the backward pass goes on)
+//   clear sums -> for each micro-batch: load it, run its micro-step -> state on its way to the host
+//   micro-step: forward, loss, backward; the first one overwrites the gradients of matrices, so only the others are
+//   cleared; the last one also: sum gradients over ranks (while the backward pass goes on)
 //   -> update: norm, clip factor, guard -> AdamW -> share the values where ranks update pieces of them
 //
 // All that changes from step to step is in device memory, so micro-steps and the update are recorded once and launched
@@ -23,9 +24,8 @@ typedef struct control {
 
 static fwa_status clear(fwa_trainer *t) {
     fwa_backend *backend = t->backend;
-    fwa_arena *grads = t->model->params.arena[FWA_PARAM_GRAD];
     const double start[4] = {0.0, 0.0, 0.0, fwa_schedule_rate(t->config, t->step + 1)}; // loss_sum to lr
-    FWA_TRY(backend->fill(backend, backend->stream, fwa_arena_data(grads), 0, fwa_arena_bytes(grads)));
+    FWA_TRY(fwa_params_clear_added(&t->model->params, backend));
     return backend->upload(backend, backend->stream, &t->state->loss_sum, start, sizeof start);
 }
 
@@ -85,11 +85,13 @@ static fwa_status wait_for_copy(fwa_trainer *t) {
     return copied ? t->backend->stream_wait(t->backend, t->backend->stream, copied) : FWA_OK;
 }
 
-static fwa_status micro_step(fwa_trainer *t, bool last) {
-    if (!last) return run_part(t, &t->graphs[0], accumulate);
-    FWA_TRY(run_part(t, &t->graphs[1], train_last));
+static fwa_status micro_step(fwa_trainer *t, bool first, bool last) {
+    fwa_graph **graph = &t->graphs[first][last];
+    t->acts->ctx.fresh = first;
+    if (!last) return run_part(t, graph, accumulate);
+    FWA_TRY(run_part(t, graph, train_last));
     FWA_TRY(wait_for_copy(t));
-    return run_part(t, &t->graphs[2], update);
+    return run_part(t, &t->update_graph, update);
 }
 
 static fwa_status micro_batches(fwa_trainer *t, control *mine) {
@@ -103,7 +105,7 @@ static fwa_status micro_batches(fwa_trainer *t, control *mine) {
             mine->token_hash =
                 (int64_t)((uint64_t)mine->token_hash + fwa_batch_hash(first, m, T, t->tokens, t->targets));
         FWA_TRY_RANGE(t->backend, "load tokens", fwa_trainer_load(t, t->acts));
-        FWA_TRY(micro_step(t, i + 1 == t->accumulation));
+        FWA_TRY(micro_step(t, i == 0, i + 1 == t->accumulation));
     }
     return FWA_OK;
 }

@@ -134,8 +134,9 @@ fwa_status fwa_trainer_create(fwa_trainer **out, fwa_world *world, fwa_config *c
 }
 
 static void destroy_graphs(fwa_trainer *t) {
-    for (size_t i = 0; i < sizeof t->graphs / sizeof *t->graphs; i++)
-        if (t->graphs[i]) t->backend->graph_destroy(t->backend, t->graphs[i]);
+    for (int i = 0; i < 4 && t->backend; i++)
+        if (t->graphs[i / 2][i % 2]) t->backend->graph_destroy(t->backend, t->graphs[i / 2][i % 2]);
+    if (t->update_graph) t->backend->graph_destroy(t->backend, t->update_graph);
 }
 
 static void destroy_reports(fwa_trainer *t) {

@@ -50,10 +50,11 @@ typedef struct fwa_trainer {
     bool eager;                // run micro-steps call by call, as a measurement of parts of a step wants it
     bool no_overlap;           // sum gradients behind the backward pass, to measure what the overlap brings
     bool warm;                 // each kind of micro-step has run
-    fwa_graph *graphs[3];      // micro-steps: accumulating, last; update; NULL: not recorded yet
-    fwa_event *copied;         // what the next update is to wait for: the copy of a snapshot; NULL: nothing. Borrowed
-    bool writing;              // set before a step: this rank's thread is writing a checkpoint
-    int64_t writers;           // ranks of which that was so when the last step was given
+    fwa_graph *graphs[2][2];   // micro-steps: [the first of a step][its last]; NULL: not recorded yet
+    fwa_graph *update_graph;
+    fwa_event *copied; // what the next update is to wait for: the copy of a snapshot; NULL: nothing. Borrowed
+    bool writing;      // set before a step: this rank's thread is writing a checkpoint
+    int64_t writers;   // ranks of which that was so when the last step was given
     fwa_step_sent sent[FWA_STEPS_SENT];
     double best_val_loss; // NaN: none yet
 } fwa_trainer;

@@ -48,9 +48,14 @@ static void compare(const char *rule, int precision, const char *micro_batch) {
         if (i > 0) assert_true(late.state.lr != reports[i - 1].state.lr);
     }
     assert_true(reports[STEPS - 1].state.loss < reports[0].state.loss);
-    assert_true(!eager.trainer->graphs[0] && !eager.trainer->graphs[1]);
-    assert_true(!!recorded.trainer->graphs[0] == (recorded.trainer->accumulation > 1));
-    assert_non_null(recorded.trainer->graphs[1]);
+    const int64_t pieces = recorded.trainer->accumulation;
+    for (int i = 0; i < 4; i++) {
+        const bool first = i / 2, last = i % 2;
+        const bool takes_place = first && last ? pieces == 1 : first || last ? pieces > 1 : pieces > 2;
+        assert_null(eager.trainer->graphs[first][last]);
+        assert_true(!!recorded.trainer->graphs[first][last] == takes_place);
+    }
+    assert_true(!eager.trainer->update_graph && recorded.trainer->update_graph);
     const char *masters = trainer_case_masters(&eager, &bytes);
     assert_memory_equal(masters, trainer_case_masters(&recorded, &same), bytes);
     trainer_case_close(&eager);

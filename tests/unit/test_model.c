@@ -217,6 +217,24 @@ static void test_buckets_are_final_when_announced(void **state) {
     model_close(&c);
 }
 
+// Gradients of matrices need not be cleared in front of a fresh micro-batch; the next one adds to them.
+static void test_fresh_gradients(void **state) {
+    (void)state;
+    model_case c;
+    open_hybrid(&c);
+    model_train(&c);
+    model_add(&c, c.acts, 0);
+    const fwa_tensor expected = check_duplicate(model_gradients(&c));
+    for (int i = 0; i < c.model->params.count; i++) check_poison(c.model->params.at[i].tensor[FWA_PARAM_GRAD]);
+    check_ok(fwa_params_clear_added(&c.model->params, c.backend));
+    for (int i = 0; i < 2; i++) {
+        c.acts->ctx.fresh = i == 0;
+        model_add(&c, c.acts, 0);
+    }
+    check_close(model_gradients(&c), expected, 1e-14);
+    model_close(&c);
+}
+
 static bool holds(fwa_tensor bucket, fwa_tensor grad) {
     const char *start = bucket.data, *data = grad.data;
     return data >= start && data + fwa_tensor_bytes(grad) <= start + fwa_tensor_bytes(bucket);
@@ -329,6 +347,7 @@ static void test_rows_are_aligned(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_accumulation_equals_one_batch, check_release),
+        cmocka_unit_test_teardown(test_fresh_gradients, check_release),
         cmocka_unit_test_teardown(test_evaluation_equals_training, check_release),
         cmocka_unit_test_teardown(test_head_in_pieces, check_release),
         cmocka_unit_test(test_large_vocabularies_take_several_pieces),
