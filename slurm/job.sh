@@ -19,6 +19,11 @@ done
 read -ra program <<<"${FWA:-$standard}"
 read -ra launch <<<"${FWA_LAUNCH:-mpirun}"
 
+# Open MPI notices within half a minute that the daemon of a node does not answer, instead of eight.
+export OMPI_MCA_oob_tcp_keepalive_time="${OMPI_MCA_oob_tcp_keepalive_time:-10}"
+export OMPI_MCA_oob_tcp_keepalive_intvl="${OMPI_MCA_oob_tcp_keepalive_intvl:-4}"
+export OMPI_MCA_oob_tcp_keepalive_probes="${OMPI_MCA_oob_tcp_keepalive_probes:-5}"
+
 say() {
     echo "$(date '+%F %T') $script: $*" >&2
 }
