@@ -35,8 +35,8 @@ typedef struct session {
     bool ended;       // it came
     fwa_tokens taken; // of this call's prompt
     fwa_tokens made;
-    double read_s, made_s;
-    size_t used[2]; // bytes of the device when the first token was there, and at the end
+    double read_s, made_s; // until the first token was there, or all was read; from then on
+    size_t used[2];        // bytes of the device when the first token was there, and at the end
 } session;
 
 static void close_session(session *s) {
@@ -193,26 +193,27 @@ static fwa_status generate(session *s) {
     const double start = fwa_clock_seconds();
     if (s->taken.count > 0) FWA_TRY(fwa_decoder_take(s->decoder, s->taken.at, (int64_t)s->taken.count));
     FWA_TRY(backend->stream_synchronize(backend, backend->stream));
-    const double begun = fwa_clock_seconds();
-    s->read_s = begun - start;
+    s->read_s = fwa_clock_seconds() - start;
     while ((int64_t)s->made.count < s->ask->tokens && !s->ended) {
         FWA_TRY(make_token(s));
-        if (s->made.count == 1) FWA_TRY(backend->memory(backend, &s->used[0], &total));
+        if (s->made.count > 1) continue;
+        s->read_s = fwa_clock_seconds() - start;
+        FWA_TRY(backend->memory(backend, &s->used[0], &total));
     }
-    s->made_s = fwa_clock_seconds() - begun;
+    s->made_s = fwa_clock_seconds() - start - s->read_s;
     if (s->made.count > 0) printf("\n");
     return backend->memory(backend, &s->used[1], &total);
 }
 
-static double rate(size_t tokens, double seconds) {
-    return seconds > 0.0 ? (double)tokens / seconds : 0.0;
+// Tokens a second behind the first.
+static double made_rate(const session *s) {
+    return s->made.count > 1 && s->made_s > 0.0 ? (double)(s->made.count - 1) / s->made_s : 0.0;
 }
 
 static void log_result(const session *s) {
     char memory[32], used[32];
-    fwa_log_info("read %zu tokens, %.1f tokens/s; made %zu, %.1f tokens/s%s; %s a sequence, %s in use", s->taken.count,
-                 rate(s->taken.count, s->read_s), s->made.count, rate(s->made.count, s->made_s),
-                 s->ended ? ", to the end of the text" : "",
+    fwa_log_info("read %zu tokens in %.2f s; made %zu, %.1f tokens/s%s; %s a sequence, %s in use", s->taken.count,
+                 s->read_s, s->made.count, made_rate(s), s->ended ? ", to the end of the text" : "",
                  fwa_text_bytes((int64_t)fwa_memory_bytes(s->decoder->memory), memory),
                  fwa_text_bytes((int64_t)s->used[1], used));
 }
@@ -227,8 +228,7 @@ static fwa_status write_json(const session *s) {
             "\"made_seconds\": %.6f, \"made_tokens_per_s\": %.3f, \"memory_bytes\": %zu, \"used_bytes_first\": %zu, "
             "\"used_bytes_last\": %zu, \"tokens\": [",
             (long long)fwa_decoder_position(s->decoder), s->ended ? "true" : "false", s->taken.count, s->read_s,
-            s->made.count, s->made_s, rate(s->made.count, s->made_s), fwa_memory_bytes(s->decoder->memory), s->used[0],
-            s->used[1]);
+            s->made.count, s->made_s, made_rate(s), fwa_memory_bytes(s->decoder->memory), s->used[0], s->used[1]);
     for (size_t i = 0; i < s->made.count; i++) fprintf(out, "%s%d", i ? ", " : "", s->made.at[i]);
     fprintf(out, "]}\n");
     fclose(out);
