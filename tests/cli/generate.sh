@@ -83,7 +83,9 @@ check "standard input is another prompt" cmp greedy.txt out
 generate recurrent long --prompt a --tokens 3000 --temperature 1.5 --ignore-end
 expect 0
 check "not 3000 tokens" test "$(number long made)" = 3000
-check "memory grows" test $(($(number long used_bytes_last) - $(number long used_bytes_first))) -lt 500000
+most=500000
+! ldd "$FWA" | grep -q libasan || most=50000000 # which keeps freed memory, and its own books
+check "memory grows" test $(($(number long used_bytes_last) - $(number long used_bytes_first))) -lt $most
 
 # Mistakes
 refused() { # refused TEXT -- ARGUMENTS...
