@@ -125,14 +125,14 @@ template <int K, int W> struct window_block {
         to.keep = keep, to.sight = power2(seen - u_before), to.rest = power2(u - seen), to.lost = 1.0f - keep;
     }
 
-    // Takes from what the steps of block b start from what earlier blocks give: eight steps of a column a thread. Steps
+    // Takes from what the steps of a block start from what earlier blocks give: eight steps of a column a thread. Steps
     // go from the first to the last, each completing the pair D rows before its own, or back, each its own.
-    template <bool back> __device__ void far_sums(int b) const {
+    template <bool back> __device__ void far_sums(int block) const {
         const int column = thread % 64, own = thread / 64 * 8;
         float sum[8] = {};
-        const float *weights = m.weights.far[8 * b * (b - 1)] + own;
+        const float *weights = m.weights.far[8 * block * (block - 1)] + own;
 #pragma unroll 4
-        for (int row = back ? 0 : D; row < b * 16; row++) {
+        for (int row = back ? 0 : D; row < block * 16; row++) {
             const float4 first = *reinterpret_cast<const float4 *>(weights + row * 16);
             const float4 second = *reinterpret_cast<const float4 *>(weights + row * 16 + 4);
             const float x = m.columns[column_place(back ? 63 - row : row - D, column)];
@@ -141,7 +141,7 @@ template <int K, int W> struct window_block {
         }
 #pragma unroll
         for (int k = 0; k < 8; k++) {
-            const int step = b * 16 + own + k;
+            const int step = block * 16 + own + k;
             m.columns[column_place(back ? max(63 - D - step, 0) : step, column)] -= sum[k];
         }
     }
