@@ -56,6 +56,12 @@ fwa_status FWA_T(fwa_gemm_cpu)(fwa_stream *stream, fwa_tensor d, fwa_tensor a, b
         scale_rows(d, (real)beta);
         return FWA_OK;
     }
+    if (M == 1 && !ta && tb) { // a token's row: reads b once, where a product of matrices would copy it first
+        FWA_BLAS(gemv)
+        (CblasRowMajor, CblasNoTrans, (int)N, (int)inner, (real)alpha, b.data, leading(b), a.data, 1, (real)beta,
+         d.data, 1);
+        return FWA_OK;
+    }
     FWA_BLAS(gemm)
     (CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)M, (int)N, (int)inner,
      (real)alpha, a.data, leading(a), b.data, leading(b), (real)beta, d.data, leading(d));
