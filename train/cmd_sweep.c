@@ -1,5 +1,5 @@
 // fwa sweep SWEEP.yaml [key.path=value ...] [--base CONFIG.yaml] [--list | --table | --point N | --words N]
-//           [--launch COMMAND] [--csv FILE]
+//           [--launch COMMAND] [--eval WORDS] [--csv FILE]
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,28 +13,39 @@
 #include "train/sweep_runs.h"
 #include "train/sweep_table.h"
 
-#define LAUNCH_WORDS 64
+#define WORDS_MAX 64
+
+// A text of words, such as 'mpirun -np 4'.
+typedef struct word_list {
+    char *text; // own copy, cut into words
+    const char *at[WORDS_MAX];
+    int count;
+} word_list;
 
 typedef struct session {
     fwa_sweep *sweep;
     fwa_sweep_runs *runs;
-    char *launch; // own copy, cut into words
-    const char *launch_word[LAUNCH_WORDS];
-    int launch_count;
+    word_list launch, eval;
+    bool evaluates;
     char program[FWA_PATH_MAX]; // this one
 } session;
 
-static fwa_status read_launch(session *s, const char *text) {
+static fwa_status read_words(word_list *w, const char *option, const char *text) {
     if (!text) return FWA_OK;
-    s->launch = strdup(text);
-    FWA_CHECK(s->launch, FWA_MEMORY, "no memory for --launch");
-    for (char *at = s->launch; *(at += strspn(at, " \t"));) {
-        FWA_CHECK(s->launch_count < LAUNCH_WORDS, FWA_USAGE, "--launch: more than %d words", LAUNCH_WORDS);
-        s->launch_word[s->launch_count++] = at;
+    w->text = strdup(text);
+    FWA_CHECK(w->text, FWA_MEMORY, "no memory for %s", option);
+    for (char *at = w->text; *(at += strspn(at, " \t"));) {
+        FWA_CHECK(w->count < WORDS_MAX, FWA_USAGE, "%s: more than %d words", option, WORDS_MAX);
+        w->at[w->count++] = at;
         at += strcspn(at, " \t");
         if (*at) *at++ = '\0';
     }
-    FWA_CHECK(s->launch_count, FWA_USAGE, "--launch '%s': expected a command, such as 'mpirun -np 4'", text);
+    return FWA_OK;
+}
+
+static fwa_status read_launch(session *s, const char *text) {
+    FWA_TRY(read_words(&s->launch, "--launch", text));
+    FWA_CHECK(!text || s->launch.count, FWA_USAGE, "--launch '%s': expected a command, such as 'mpirun -np 4'", text);
     return FWA_OK;
 }
 
@@ -74,23 +85,44 @@ static fwa_status check_folders(const fwa_sweep_runs *runs) {
     return FWA_OK;
 }
 
-static fwa_status start_point(session *s, int index, int *code) {
-    char **words = NULL;
+// This program with these words, behind those of --launch.
+static fwa_status start_program(session *s, char *const *list, int *code) {
     int n = 0, count = 0;
-    FWA_TRY(fwa_sweep_words(s->runs, index, &words));
-    while (words[count]) count++;
-    char **all = calloc((size_t)(s->launch_count + count) + 2, sizeof *all);
-    if (!all) {
-        fwa_sweep_words_free(words);
-        FWA_FAIL(FWA_MEMORY, "no memory for the words of a point");
-    }
-    for (int i = 0; i < s->launch_count; i++) all[n++] = (char *)s->launch_word[i];
+    while (list[count]) count++;
+    char **all = calloc((size_t)(s->launch.count + count) + 2, sizeof *all);
+    FWA_CHECK(all, FWA_MEMORY, "no memory for the words of a point");
+    for (int i = 0; i < s->launch.count; i++) all[n++] = (char *)s->launch.at[i];
     all[n++] = s->program;
-    for (int i = 0; i < count; i++) all[n++] = words[i];
+    for (int i = 0; i < count; i++) all[n++] = list[i];
     fwa_status status = fwa_child_run(all, code);
     free(all);
-    fwa_sweep_words_free(words);
     return status;
+}
+
+static fwa_status start_point(session *s, int index, int *code) {
+    char **list = NULL;
+    FWA_TRY(fwa_sweep_words(s->runs, index, &list));
+    fwa_status status = start_program(s, list, code);
+    fwa_sweep_words_free(list);
+    return status;
+}
+
+// fwa eval of a finished point, once: into its run folder.
+static fwa_status evaluate_point(session *s, int index, int *code) {
+    fwa_sweep_run *run = &s->runs->run[index];
+    char json[FWA_PATH_MAX];
+    char *list[WORDS_MAX + 5] = {"eval", run->path}; // --json, its value, NULL
+    int n = 2;
+    FWA_TRY(fwa_path_format(json, "%s/eval.json", run->path));
+    if (!s->evaluates || run->state != FWA_SWEEP_FINISHED || fwa_path_exists(json)) return FWA_OK;
+    for (int i = 0; i < s->eval.count; i++) list[n++] = (char *)s->eval.at[i];
+    list[n++] = "--json";
+    list[n++] = json;
+    FWA_TRY(start_program(s, list, code));
+    FWA_CHECK(!*code || !fwa_child_stop_requested(), FWA_PREEMPTED,
+              "stopped while point %d was evaluated; the same command continues", index + 1);
+    if (*code) fwa_log_warn("point %d, %s: fwa eval failed with exit code %d", index + 1, run->point->name, *code);
+    return fwa_sweep_run_update(run);
 }
 
 // The status whose exit code is `code`.
@@ -115,7 +147,8 @@ static fwa_status run_point(session *s, int index, int *code) {
     *code = 0;
     fwa_sweep_state_text(run, state);
     fwa_log_info("point %d of %d, %s: %s", index + 1, s->runs->count, run->point->name, state);
-    if (run->state == FWA_SWEEP_FINISHED || run->state == FWA_SWEEP_RUNNING) return FWA_OK;
+    if (run->state == FWA_SWEEP_RUNNING) return FWA_OK;
+    if (run->state == FWA_SWEEP_FINISHED) return evaluate_point(s, index, code);
     FWA_TRY(fwa_make_folders(s->runs->folder));
     FWA_TRY(fwa_sweep_run_note(run, 0));
     FWA_TRY(start_point(s, index, code));
@@ -125,7 +158,7 @@ static fwa_status run_point(session *s, int index, int *code) {
     FWA_CHECK(!stopped, FWA_PREEMPTED, "point %d stopped at step %lld after a signal; the same command continues",
               index + 1, (long long)run->step);
     if (*code) fwa_log_warn("point %d, %s: failed with exit code %d", index + 1, run->point->name, *code);
-    return FWA_OK;
+    return *code ? FWA_OK : evaluate_point(s, index, code);
 }
 
 static fwa_status report(const fwa_sweep_runs *runs, const char *csv) {
@@ -179,6 +212,8 @@ static fwa_status act(session *s, const fwa_arguments *arguments) {
     if (words) return print_words(s->runs, (int)words - 1);
     if (fwa_arguments_flag(arguments, "--table")) return report(s->runs, csv);
     FWA_TRY(read_launch(s, fwa_arguments_value(arguments, "--launch", NULL)));
+    s->evaluates = fwa_arguments_flag(arguments, "--eval");
+    FWA_TRY(read_words(&s->eval, "--eval", fwa_arguments_value(arguments, "--eval", NULL)));
     FWA_TRY(find_program(s));
     FWA_TRY(fwa_child_hold_signals());
     return point ? run_one(s, (int)point - 1) : run_all(s, csv);
@@ -202,8 +237,9 @@ static fwa_status prepare(session *s, const fwa_world *world, const fwa_argument
 }
 
 fwa_status fwa_cmd_sweep(fwa_world *world, int argc, char **argv) {
-    static const fwa_option options[] = {{"--list", false},  {"--table", false}, {"--point", true}, {"--words", true},
-                                         {"--launch", true}, {"--base", true},   {"--csv", true},   {NULL, false}};
+    static const fwa_option options[] = {{"--list", false}, {"--table", false}, {"--point", true},
+                                         {"--words", true}, {"--launch", true}, {"--base", true},
+                                         {"--csv", true},   {"--eval", true},   {NULL, false}};
     fwa_arguments arguments;
     session s;
     memset(&s, 0, sizeof s);
@@ -214,7 +250,8 @@ fwa_status fwa_cmd_sweep(fwa_world *world, int argc, char **argv) {
               world->size);
     fwa_status status = prepare(&s, world, &arguments);
     if (status == FWA_OK) status = act(&s, &arguments);
-    free(s.launch);
+    free(s.launch.text);
+    free(s.eval.text);
     fwa_sweep_runs_destroy(s.runs);
     fwa_sweep_destroy(s.sweep);
     return status;

@@ -84,7 +84,7 @@ static const fwa_command commands[] = {
      fwa_cmd_generate},
     {"sweep",
      "SWEEP.yaml [key.path=value ...] [--base CONFIG.yaml] [--list | --table | --point N | --words N]\n"
-     "                 [--launch COMMAND] [--csv FILE]",
+     "                 [--launch COMMAND] [--eval WORDS] [--csv FILE]",
      "train the points of a sweep file one after another",
      "Every point is a run folder run.dir/SWEEP/POINT; docs/sweeps.md has the file's format. Finished points are\n"
      "skipped, interrupted ones continue, a point that fails does not keep the others from training. At the end a\n"
@@ -97,6 +97,8 @@ static const fwa_command commands[] = {
      "  --words N      prints the words that train point N, one a line, for scripts\n"
      "  --base C       another base than the file's\n"
      "  --launch 'C'   starts every point with this command in front, such as 'mpirun -np 4'\n"
+     "  --eval 'W'     behind every point that finishes: fwa eval POINT W --json POINT/eval.json, such as\n"
+     "                 '--widths 33-48'; exact match of the addition task then stands in the table\n"
      "  --csv FILE     where the CSV goes\n"
      "\n"
      "SIGTERM, SIGINT, SIGUSR1 or SIGUSR2: the point under way saves, and the sweep leaves with exit code 75; the "

@@ -9,6 +9,7 @@
 
 #include "io/files.h"
 #include "io/metrics.h"
+#include "train/report_scores.h"
 #include "train/run.h"
 #include "train/setup.h"
 
@@ -157,6 +158,21 @@ static fwa_status read_metrics(fwa_sweep_run *run) {
     return FWA_OK;
 }
 
+static fwa_status read_scores(fwa_sweep_run *run) {
+    fwa_report_run scores = {.path = run->path};
+    double sum[2] = {0.0, 0.0};
+    fwa_status status = fwa_report_scores_read(&scores);
+    for (int i = 0; i < scores.score_count; i++) {
+        sum[0] += scores.scores[i].upto;
+        sum[1] += scores.scores[i].exact;
+    }
+    run->upto = scores.score_count ? sum[0] / scores.score_count : NAN;
+    run->exact = scores.score_count ? sum[1] / scores.score_count : NAN;
+    free(scores.scores);
+    free(scores.results);
+    return status;
+}
+
 // Whether another process trains in the folder.
 static fwa_status is_held(const fwa_sweep_run *run, bool *held) {
     char path[FWA_PATH_MAX];
@@ -174,6 +190,7 @@ static fwa_status is_held(const fwa_sweep_run *run, bool *held) {
 fwa_status fwa_sweep_run_update(fwa_sweep_run *run) {
     bool held = false;
     FWA_TRY(read_metrics(run));
+    FWA_TRY(read_scores(run));
     FWA_TRY(read_failure(run));
     if (run->differences)
         run->state = FWA_SWEEP_OTHER;

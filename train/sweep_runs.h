@@ -28,6 +28,7 @@ typedef struct fwa_sweep_run {
     int64_t step; // reached
     int64_t skipped;
     double loss, val_loss, tokens_per_s; // of its last rows; NaN: none
+    double upto, exact; // exact match of the addition task, mean over the widths that fwa eval measured; NaN: none
 } fwa_sweep_run;
 
 typedef struct fwa_sweep_runs {

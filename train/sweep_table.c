@@ -7,13 +7,35 @@
 
 #include "io/files.h"
 
-#define MEASURES 3
+#define MEASURES 5
 #define CELL     48
 
-static const char *const measures[MEASURES] = {"loss", "val_loss", "tokens_per_s"};
+// In the table a value is multiplied by `factor` and has so many digits; `scored` ones are there where any point has
+// one.
+static const struct {
+    const char *name;
+    double factor;
+    int digits;
+    bool scored;
+} measures[MEASURES] = {{"loss", 1.0, 4, false},
+                        {"val_loss", 1.0, 4, false},
+                        {"tokens_per_s", 1.0, 0, false},
+                        {"upto", 100.0, 1, true},
+                        {"exact", 100.0, 1, true}};
 
 static double measure(const fwa_sweep_run *run, int which) {
-    return which == 0 ? run->loss : which == 1 ? run->val_loss : run->tokens_per_s;
+    const double values[MEASURES] = {run->loss, run->val_loss, run->tokens_per_s, run->upto, run->exact};
+    return values[which];
+}
+
+static int measures_shown(const fwa_sweep_runs *runs) {
+    int shown = 0;
+    for (int m = 0; m < MEASURES; m++) {
+        bool any = !measures[m].scored;
+        for (int i = 0; i < runs->count; i++) any |= !isnan(measure(&runs->run[i], m));
+        if (any) shown = m + 1;
+    }
+    return shown;
 }
 
 void fwa_sweep_list(const fwa_sweep_runs *runs, FILE *out) {
@@ -72,8 +94,10 @@ static void print_grid(const grid *g, FILE *out) {
 
 static void fill_measure(char cell[CELL], const double *values, int count, int which) {
     double mean, spread;
-    int digits = which == 2 ? 0 : 4;
+    const int digits = measures[which].digits;
     int n = fwa_sweep_mean(values, count, &mean, &spread);
+    mean *= measures[which].factor;
+    spread *= measures[which].factor;
     if (n == 0)
         snprintf(cell, CELL, "-");
     else if (n == 1)
@@ -93,7 +117,7 @@ static int fill_row(const fwa_sweep_runs *runs, const grid *g, int row, int firs
         snprintf(at(g, row, c), CELL, "%.40s", value ? value : "-");
     }
     snprintf(at(g, row, sweep->column_count), CELL, "%d/%d", finished, count);
-    for (int m = 0; m < MEASURES; m++) {
+    for (int m = 0; m < g->columns - sweep->column_count - 1; m++) {
         for (int i = 0; i < count; i++) {
             const fwa_sweep_run *run = &runs->run[first + i];
             values[i] = run->state == FWA_SWEEP_FINISHED ? measure(run, m) : NAN;
@@ -107,7 +131,8 @@ static void fill_grid(const fwa_sweep_runs *runs, const grid *g, double *values)
     const fwa_sweep *sweep = runs->sweep;
     for (int c = 0; c < sweep->column_count; c++) snprintf(at(g, 0, c), CELL, "%.40s", sweep->column[c]);
     snprintf(at(g, 0, sweep->column_count), CELL, "finished");
-    for (int m = 0; m < MEASURES; m++) snprintf(at(g, 0, sweep->column_count + 1 + m), CELL, "%s", measures[m]);
+    for (int m = 0; m < g->columns - sweep->column_count - 1; m++)
+        snprintf(at(g, 0, sweep->column_count + 1 + m), CELL, "%s%s", measures[m].name, measures[m].scored ? " %" : "");
     for (int i = 0, row = 1; i < runs->count; row++) i += fill_row(runs, g, row, i, values);
 }
 
@@ -124,7 +149,7 @@ static void print_unfinished(const fwa_sweep_runs *runs, FILE *out) {
 fwa_status fwa_sweep_table(const fwa_sweep_runs *runs, FILE *out) {
     int finished = 0;
     for (int i = 0; i < runs->count; i++) finished += runs->run[i].state == FWA_SWEEP_FINISHED;
-    grid g = {.rows = runs->sweep->groups + 1, .columns = runs->sweep->column_count + 1 + MEASURES};
+    grid g = {.rows = runs->sweep->groups + 1, .columns = runs->sweep->column_count + 1 + measures_shown(runs)};
     g.cell = calloc((size_t)g.rows * (size_t)g.columns, CELL);
     double *values = calloc((size_t)runs->count, sizeof *values);
     bool good = g.cell && values;
@@ -160,7 +185,7 @@ static void print_number(double value, FILE *out) {
     if (!isnan(value)) fprintf(out, "%.9g", value);
 }
 
-static void print_row(const fwa_sweep_runs *runs, int index, FILE *out) {
+static void print_row(const fwa_sweep_runs *runs, int index, int shown, FILE *out) {
     static const char *const states[] = {"new", "stopped", "running", "failed", "finished", "other configuration"};
     const fwa_sweep_run *run = &runs->run[index];
     fprintf(out, "%d,", index + 1);
@@ -172,7 +197,7 @@ static void print_row(const fwa_sweep_runs *runs, int index, FILE *out) {
     fprintf(out, ",%s,%s,", run->point->seed ? run->point->seed : "", states[run->state]);
     if (run->state == FWA_SWEEP_FAILED) fprintf(out, "%d", run->code);
     fprintf(out, ",%lld,%lld", (long long)run->step, (long long)run->skipped);
-    for (int m = 0; m < MEASURES; m++) print_number(measure(run, m), out);
+    for (int m = 0; m < shown; m++) print_number(measure(run, m), out);
     fputc('\n', out);
 }
 
@@ -187,9 +212,10 @@ fwa_status fwa_sweep_csv(const fwa_sweep_runs *runs, const char *path) {
         print_field(runs->sweep->column[c], out);
     }
     fputs(",seed,state,exit_code,step,skipped", out);
-    for (int m = 0; m < MEASURES; m++) fprintf(out, ",%s", measures[m]);
+    const int shown = measures_shown(runs);
+    for (int m = 0; m < shown; m++) fprintf(out, ",%s", measures[m].name);
     fputc('\n', out);
-    for (int i = 0; i < runs->count; i++) print_row(runs, i, out);
+    for (int i = 0; i < runs->count; i++) print_row(runs, i, shown, out);
     fwa_status status = fclose(out)
                             ? fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "no memory for %s", path)
                             : fwa_write_text(path, text);

@@ -201,7 +201,7 @@ static void test_tables(void **state) {
         run[i].point = &sweep->points[i];
         snprintf(run[i].path, sizeof run[i].path, "runs/s/%s", sweep->points[i].name);
         run[i].loss = 1.5 + i;
-        run[i].val_loss = run[i].tokens_per_s = NAN;
+        run[i].val_loss = run[i].tokens_per_s = run[i].upto = run[i].exact = NAN;
     }
     run[0].state = FWA_SWEEP_FINISHED;
     run[0].step = 9;
@@ -223,6 +223,20 @@ static void test_tables(void **state) {
     assert_string_equal(text, "point,name,betas,seed,state,exit_code,step,skipped,loss,val_loss,tokens_per_s\n"
                               "1,\"betas=0.9_0.95,seed=0\",\"[0.9, 0.95]\",0,finished,,9,0,1.5,,\n"
                               "2,\"betas=0.9_0.95,seed=1\",\"[0.9, 0.95]\",1,failed,3,0,0,2.5,,\n");
+    free(text);
+    run[0].upto = 0.875; // one that was evaluated makes the columns
+    run[0].exact = 0.5;
+    out = open_memstream(&text, &bytes);
+    check_ok(fwa_sweep_table(&runs, out));
+    fclose(out);
+    assert_non_null(strstr(text, "tokens_per_s  upto %  exact %\n"));
+    assert_non_null(strstr(text, "-             87.5    50.0\n"));
+    free(text);
+    check_ok(fwa_sweep_csv(&runs, config_path("out.csv")));
+    check_ok(fwa_read_text(config_path("out.csv"), &text));
+    assert_non_null(strstr(text, ",tokens_per_s,upto,exact\n"));
+    assert_non_null(strstr(text, ",finished,,9,0,1.5,,,0.875,0.5\n"));
+    assert_non_null(strstr(text, ",2.5,,,,\n"));
     free(text);
     fwa_sweep_destroy(sweep);
 }
