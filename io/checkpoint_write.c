@@ -9,6 +9,8 @@ static fwa_status prepare_folder(const fwa_checkpoint_writer *writer, int64_t by
     char parent[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(parent, "%s/checkpoints", writer->run_dir));
     if (writer->rank == 0) {
+        FWA_CHECK(fwa_path_exists(writer->run_dir), FWA_IO, "run folder %s is gone: nothing is saved without it",
+                  writer->run_dir);
         FWA_TRY(fwa_make_folders(parent));
         FWA_TRY(fwa_checkpoint_sweep(writer->run_dir));
     }

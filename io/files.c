@@ -138,11 +138,16 @@ failed:
     return status;
 }
 
-fwa_status fwa_write_text(const char *path, const char *text) {
-    return fwa_write_bytes(path, text, strlen(text));
+static fwa_status write_through(const char *path, const void *bytes, size_t size) {
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    FWA_CHECK(file >= 0, FWA_IO, "cannot open %s: %s", path, strerror(errno));
+    fwa_status status = write_all(file, path, bytes, size);
+    close(file);
+    FWA_TRY(status);
+    return FWA_OK;
 }
 
-fwa_status fwa_write_bytes(const char *path, const void *bytes, size_t size) {
+static fwa_status replace_file(const char *path, const void *bytes, size_t size) {
     char temporary[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(temporary, "%s.tmp", path));
     fwa_status status;
@@ -154,6 +159,19 @@ fwa_status fwa_write_bytes(const char *path, const void *bytes, size_t size) {
 failed:
     unlink(temporary);
     return status;
+}
+
+fwa_status fwa_write_bytes(const char *path, const void *bytes, size_t size) {
+    struct stat info;
+    char target[FWA_PATH_MAX];
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+        return write_through(path, bytes, size);
+    const bool link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode) && realpath(path, target);
+    return replace_file(link ? target : path, bytes, size);
+}
+
+fwa_status fwa_write_text(const char *path, const char *text) {
+    return fwa_write_bytes(path, text, strlen(text));
 }
 
 fwa_status fwa_lock_file(const char *path, const char *what, int *lock) {

@@ -20,7 +20,8 @@ FWA_MUST_CHECK fwa_status fwa_make_folders(const char *path);           // mkdir
 FWA_MUST_CHECK fwa_status fwa_read_text(const char *path, char **text); // whole file, NUL-terminated; caller frees
 // The same with its length, for a text that may hold NULs.
 FWA_MUST_CHECK fwa_status fwa_read_bytes(const char *path, char **text, size_t *length);
-// Writes `path`.tmp, syncs, renames: readers see the old or the new text, never a part.
+// Writes `path`.tmp, syncs, renames: readers see the old or the new text, never a part. A link keeps pointing where it
+// does; what is no regular file (a pipe, /dev/stdout) is written to.
 FWA_MUST_CHECK fwa_status fwa_write_text(const char *path, const char *text);
 FWA_MUST_CHECK fwa_status fwa_write_bytes(const char *path, const void *bytes, size_t size); // the same
 // Locks `path` (made if missing) for this process until *lock is closed or the process ends. FWA_CONFIG naming `what`

@@ -118,6 +118,9 @@ static void other_ranks_need_the_folder(void **state) {
     fwa_checkpoint_writer *writer;
     check_status(fwa_checkpoint_begin(&writer, temp_folder, 1, 1, 0), FWA_IO);
     check_message("storage that all hosts share");
+    check_status(fwa_checkpoint_begin(&writer, temp_path("gone"), 1, 0, 0), FWA_IO);
+    check_message("gone is gone");
+    assert_false(fwa_path_exists(temp_path("gone")));
     check_ok(fwa_make_folders(temp_folder));
     temp_write(temp_path("checkpoints"), "a file", 6);
     check_status(fwa_checkpoint_begin(&writer, temp_folder, 1, 0, 0), FWA_IO);

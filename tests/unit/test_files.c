@@ -1,6 +1,7 @@
 // File helpers: folders, whole texts, atomic replacement, digests, errors that name the file.
 #include <sys/resource.h>
 #include <signal.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <xxhash.h>
@@ -49,6 +50,27 @@ static void missing_files_are_named(void **state) {
     check_message("/none/text.tmp");
     check_status(fwa_sync_path(temp_path("none")), FWA_IO);
     check_ok(fwa_sync_path(temp_folder));
+}
+
+static void links_and_pipes_stay_what_they_are(void **state) {
+    (void)state;
+    char *text, got[8] = "";
+    struct stat info;
+    check_ok(fwa_make_folders(temp_path("there")));
+    check_ok(fwa_write_text(temp_path("there/text"), "old"));
+    assert_int_equal(symlink("there/text", temp_path("link")), 0);
+    check_ok(fwa_write_text(temp_path("link"), "new"));
+    assert_true(lstat(temp_path("link"), &info) == 0 && S_ISLNK(info.st_mode));
+    check_ok(fwa_read_text(temp_path("there/text"), &text));
+    assert_string_equal(text, "new");
+    free(text);
+    assert_int_equal(mkfifo(temp_path("pipe"), 0600), 0);
+    int pipe = open(temp_path("pipe"), O_RDWR);
+    check_ok(fwa_write_text(temp_path("pipe"), "through"));
+    assert_int_equal(read(pipe, got, sizeof got - 1), 7);
+    close(pipe);
+    assert_string_equal(got, "through");
+    check_status(fwa_write_text(temp_path("there"), "x"), FWA_IO); // a folder
 }
 
 static void failed_write_keeps_the_old_text(void **state) {
@@ -107,9 +129,13 @@ static void long_paths_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        temp_test(folders_are_made_and_removed),   temp_test(texts_are_read_whole),
-        temp_test(missing_files_are_named),        temp_test(failed_write_keeps_the_old_text),
-        temp_test(digest_is_xxh3_of_the_contents), temp_test(free_bytes_of_what_does_not_exist_yet),
+        temp_test(links_and_pipes_stay_what_they_are),
+        temp_test(folders_are_made_and_removed),
+        temp_test(texts_are_read_whole),
+        temp_test(missing_files_are_named),
+        temp_test(failed_write_keeps_the_old_text),
+        temp_test(digest_is_xxh3_of_the_contents),
+        temp_test(free_bytes_of_what_does_not_exist_yet),
         temp_test(long_paths_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
