@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Models that `fwa export` wrote, in plain PyTorch: every mixing rule, step by step and chunk by chunk (docs/export.md).
+"""Models that `fwa export` wrote, in plain PyTorch: every rule, step by step and chunk by chunk (docs/export.md).
 
     model = fwa_torch.load("exported")                       # a torch module in eval mode
     logits, state = model(tokens)                            # tokens [B,T] -> [B,T,vocab]
@@ -9,8 +9,8 @@
     python3 tools/fwa_torch.py check exported                # beside the logits of `fwa export --logits N`
     python3 tools/fwa_torch.py eval exported --tasks lambada_openai --include FOLDER     # lm-evaluation-harness
 
-Needs torch and safetensors; `eval` needs lm_eval and transformers too. Gradients flow through both forms. Shapes: B sequences,
-T tokens, H heads, keys of K, values of V, c steps of a chunk, W pairs of a window. Equations: docs/math/README.md.
+Needs torch and safetensors; `eval` needs lm_eval[hf] too. Gradients flow through both forms. Shapes: B sequences, T
+tokens, H heads, keys of K, values of V, c steps of a chunk, W pairs of a window. Equations: docs/math/README.md.
 """
 import argparse
 import json
@@ -68,12 +68,13 @@ def rotate(x, position, base):  # x [B,H,T,K]: pairs (i, i + K/2)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
 
-def steps(S, q, X, V, w, gamma, rule, before_write):
-    """The definition. S [B,H,K,V], q [B,H,T,K], X [B,H,T,W,K], V [B,H,T,W,V], w and gamma [B,H,T,1] or [B,H,T,V]."""
+def steps(S, q, X, V, w, decay, rule, before_write):
+    """The definition. S [B,H,K,V], q [B,H,T,K], X [B,H,T,W,K], V [B,H,T,W,V], w [B,H,T,1] or [B,H,T,V], and decay, the
+    logarithm of gamma, likewise."""
     out = []
     for t in range(q.shape[2]):
         x, y = X[:, :, t], V[:, :, t]
-        decayed = S * gamma[:, :, t, None]
+        decayed = S * decay[:, :, t, None].exp()
         if rule in RESIDUAL:
             y = y - x @ (decayed if rule == "gated_deltanet" else S)
         after = decayed + x.mT @ (w[:, :, t, None] * y)
@@ -82,12 +83,11 @@ def steps(S, q, X, V, w, gamma, rule, before_write):
     return torch.cat(out, dim=2), S
 
 
-def chunk(S, q, X, V, w, gamma, rule, before_write):
-    """The same for all steps of a chunk at once, w and gamma [B,H,c]. Every exponent is a difference <= 0."""
+def chunk(S, q, X, V, w, decay, rule, before_write):
+    """The same for all steps of a chunk at once, w and decay [B,H,c]. Every exponent is a difference <= 0."""
     c, W = X.shape[2:4]
-    log_gamma = gamma.log()
-    u = log_gamma.cumsum(-1)
-    earlier = u - log_gamma  # u of the step before
+    u = decay.cumsum(-1)
+    earlier = F.pad(u[..., :-1], (1, 0))  # u of the step before
     owner = torch.arange(c, device=q.device).repeat_interleave(W)  # step of every pair
     X, R = X.flatten(2, 3), V.flatten(2, 3)
 
@@ -109,17 +109,17 @@ def chunk(S, q, X, V, w, gamma, rule, before_write):
     return out, S
 
 
-def chunks(S, q, X, V, w, gamma, rule, before_write, size):
+def chunks(S, q, X, V, w, decay, rule, before_write, size):
     columns, shape = w.shape[-1] > 1, S.shape
     if columns:  # a head a value channel
         S = S.mT.flatten(1, 2)[..., None]
         q, X = (t.repeat_interleave(shape[3], 1) for t in (q, X))
-        V, w, gamma = V.movedim(-1, 2).flatten(1, 2)[..., None], w.mT.flatten(1, 2), gamma.mT.flatten(1, 2)
+        V, w, decay = V.movedim(-1, 2).flatten(1, 2)[..., None], w.mT.flatten(1, 2), decay.mT.flatten(1, 2)
     else:
-        w, gamma = w.squeeze(-1), gamma.squeeze(-1)
+        w, decay = w.squeeze(-1), decay.squeeze(-1)
     out = []
     for t in range(0, q.shape[2], size):
-        part = (x[:, :, t : t + size] for x in (q, X, V, w, gamma))
+        part = (x[:, :, t : t + size] for x in (q, X, V, w, decay))
         o, S = chunk(S, *part, rule, before_write)
         out.append(o)
     out = torch.cat(out, dim=2)
@@ -178,7 +178,7 @@ class Mixer(nn.Module):
         return self.spec["beta_range"] * raw.unflatten(-1, (self.H, -1)).transpose(1, 2).sigmoid()
 
     def falcon_rate(self, n, X, pairs):
-        """eta / B_t and gamma; X [B,H,T,W,K] with zeros for pairs that do not exist, pairs [T]: how many do."""
+        """eta / B_t and log gamma; X [B,H,T,W,K] with zeros for pairs that do not exist, pairs [T]: how many do."""
         spec, count = self.spec, pairs.clamp(min=1).to(n.dtype)[:, None]
         if self.rule == "falcon3":
             energy = torch.linalg.eigvalsh(X @ X.mT)[..., -1:] / count
@@ -194,13 +194,12 @@ class Mixer(nn.Module):
             eta = torch.where(below > 0, eta / below.clamp(min=torch.finfo(n.dtype).tiny), 0)
         if spec["eta_max"] > 0:
             eta = eta.clamp(max=spec["eta_max"])
-        gamma = 1 - (eta * ridge).clamp(max=1 - spec["eps_gamma"])
-        return eta / count, gamma
+        return eta / count, torch.log1p(-(eta * ridge).clamp(max=1 - spec["eps_gamma"]))
 
     def plain_rate(self, n, log_decay):
         ones = n.new_ones(n.shape[0], self.H, n.shape[1], 1)
         w = self.beta_of(n) if self.rule in BETA else ones
-        return w, ones if log_decay is None else log_decay.exp()
+        return w, torch.zeros_like(ones) if log_decay is None else log_decay
 
     def log_decay(self, n):  # [B,H,T,1], and the width of the step
         B, T, H = n.shape[0], n.shape[1], self.H
@@ -239,15 +238,15 @@ class Mixer(nn.Module):
         if self.spec["normalized_read"]:  # a column of ones carries the denominator
             v = torch.cat((v, torch.ones_like(v[..., :1])), -1)
         X, V, pairs = self.windows(x, v, first, state)
-        w, gamma = self.falcon_rate(n, X, pairs) if self.rule in FALCON else self.plain_rate(n, log_decay)
+        w, decay = self.falcon_rate(n, X, pairs) if self.rule in FALCON else self.plain_rate(n, log_decay)
         exists = (pairs > 0)[:, None]
-        w, gamma = torch.where(exists, w, 0), torch.where(exists, gamma, 1)
+        w, decay = torch.where(exists, w, 0), torch.where(exists, decay, 0)
         S = state.get("S", v.new_zeros(v.shape[0], self.H, self.K, v.shape[-1]))
         before = self.spec["read"] == "before_write"
         if form == "recurrent":
-            o, state["S"] = steps(S, q, X, V, w, gamma, self.rule, before)
+            o, state["S"] = steps(S, q, X, V, w, decay, self.rule, before)
         else:
-            o, state["S"] = chunks(S, q, X, V, w, gamma, self.rule, before, size)
+            o, state["S"] = chunks(S, q, X, V, w, decay, self.rule, before, size)
         return o[..., :-1] / (o[..., -1:] + self.spec["eps_attn"]) if self.spec["normalized_read"] else o
 
     def attention(self, q, k, v, state):
@@ -388,21 +387,16 @@ class Adapter(nn.Module):
     def forward(self, input_ids, **_):
         return types.SimpleNamespace(logits=self.model(input_ids)[0])
 
-    def generate(self, input_ids, attention_mask, max_length, stopping_criteria, pad_token_id, **_):
-        """Greedy, a sequence at a time, as padding on the left would be read by a recurrent model."""
-        rows = []
-        for ids, mask in zip(input_ids, attention_mask):
-            row, padding = ids[mask.bool()][None], ids[~mask.bool()][None]
-            logits, state = self.model(row)
-            while padding.shape[1] + row.shape[1] < max_length:
-                token = logits[:, -1:].argmax(-1)
-                row = torch.cat((row, token), 1)
-                if bool(torch.as_tensor(stopping_criteria(torch.cat((padding, row), 1), None)).all()):
-                    break
-                logits, state = self.model(token, state)
-            rows.append(torch.cat((padding, row), 1)[0])
-        width = max(len(row) for row in rows)
-        return torch.stack([F.pad(row, (0, width - len(row)), value=pad_token_id) for row in rows])
+    def generate(self, input_ids, attention_mask, max_length, stopping_criteria, **_):
+        """Greedy. Every sequence has a state of its own, as a recurrent model would read padding on its left."""
+        answers = [self.model(ids[mask.bool()][None]) for ids, mask in zip(input_ids, attention_mask)]
+        while input_ids.shape[1] < max_length:
+            tokens = torch.cat([logits[:, -1:].argmax(-1) for logits, _ in answers])
+            input_ids = torch.cat((input_ids, tokens), 1)
+            if bool(torch.as_tensor(stopping_criteria(input_ids, None)).all()):
+                break
+            answers = [self.model(token[None], state) for token, (_, state) in zip(tokens, answers)]
+        return input_ids
 
 
 def evaluate(args):

@@ -19,7 +19,8 @@
 #define BOTTOM     36.0
 #define LABEL_STEP 13.0 // between two labels
 #define ROW        22.0 // of dots
-#define LONG       20   // points of a curve whose start may be cut
+#define SETTLED    0.2  // of the range of x: what comes before may be cut
+#define LONG       8    // points of a curve whose start may be cut
 
 void fwa_html_text(const char *text, FILE *out) {
     const size_t bytes = strlen(text);
@@ -160,7 +161,7 @@ static bool cut_start(const fwa_figure *f, double x_low, double x_high, double l
     double settled_low, settled_high;
     int longest = 0;
     for (int l = 0; l < f->lines; l++) longest = fwa_max(longest, f->line[l].curve.count);
-    if (!f->settles || longest < LONG || !y_range(f, x_low + 0.05 * (x_high - x_low), &settled_low, &settled_high) ||
+    if (!f->settles || longest < LONG || !y_range(f, x_low + SETTLED * (x_high - x_low), &settled_low, &settled_high) ||
         *high - low < 1.3 * (settled_high - settled_low))
         return false;
     *high = settled_high;

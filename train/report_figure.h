@@ -25,7 +25,7 @@ typedef struct fwa_figure {
     const char *note; // NULL: none
     bool log;         // y
     bool marks;       // a dot a point: few of them
-    bool settles;     // y: the range of what follows the first twentieth; steeper starts are cut
+    bool settles;     // y: the range of what follows the first fifth; steeper starts are cut
     bool from_zero;   // y, for values that cannot be negative
     bool per_cent;    // y: 0 to 100
     fwa_figure_line *line;

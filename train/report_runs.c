@@ -230,18 +230,26 @@ static void shorten(char label[FWA_REPORT_LABEL], const char *text) {
     strcpy(label + used, letters > FWA_REPORT_LETTERS ? "…" : "");
 }
 
-// "rule=falcon1,recipe=.3" says "falcon1 .3".
+static int letters_of(const char *text) {
+    int letters = 0;
+    for (; *text; text++) letters += (*text & 0xC0) != 0x80;
+    return letters;
+}
+
+// "rule=falcon1,recipe=.3" says "falcon1 .3"; "window=4" stays, for 4 alone says little.
 static void label_group(fwa_report_group *group) {
     char *text = strdup(group->name), *rest = NULL, *out = text;
     if (!text) return; // a figure without a label
-    const bool point = strchr(text, '=') && !strchr(text, '/');
+    const char *value = strchr(text, '=');
+    const bool number = value && strspn(value + 1, "0123456789.e+-") == strlen(value + 1);
+    const bool point = value && !strchr(text, '/') && !(number && letters_of(text) <= FWA_REPORT_LETTERS);
     if (point) {
         char *copy = strdup(text);
         for (char *part = copy ? strtok_r(copy, ",", &rest) : NULL; part; part = strtok_r(NULL, ",", &rest)) {
-            const char *value = strchr(part, '=') ? strchr(part, '=') + 1 : part;
+            const char *said = strchr(part, '=') ? strchr(part, '=') + 1 : part;
             if (out > text) *out++ = ' ';
-            memmove(out, value, strlen(value));
-            out += strlen(value);
+            memmove(out, said, strlen(said));
+            out += strlen(said);
         }
         *out = '\0';
         free(copy);
