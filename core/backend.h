@@ -33,6 +33,7 @@ struct fwa_backend {
     fwa_dtype master;  // master weights, gradients, moments, statistics, gates: f64 in f64, else f32
     const struct fwa_ops *ops;
     bool plan_only;     // sizes may be asked, nothing runs: the plan of a precision that this machine may lack
+    bool rounds;        // CPU: chunk forms round to bf16 what a GPU's bf16 kernels do; set before sizes are asked
     bool deterministic; // set before the first operator: nothing is chosen by measurement, sums keep one order
     fwa_stream *stream; // the main stream
     fwa_ranges *ranges; // who is told of the parts of a step; NULL: nobody

@@ -2,6 +2,7 @@
 #ifndef FWA_TESTS_GOLDEN_H
 #define FWA_TESTS_GOLDEN_H
 
+#include <dirent.h>
 #include <hdf5.h>
 
 #include "mixer_case.h"
@@ -145,6 +146,46 @@ static inline double golden_error(hid_t file, mixer_case *c, const char **name, 
         }
     }
     return worst;
+}
+
+// The cases of the repository, or the full set where FWA_GOLDEN_DIR names it.
+static inline const char *golden_folder(void) {
+    const char *folder = getenv("FWA_GOLDEN_DIR");
+    return folder && folder[0] ? folder : FWA_SOURCE_DIR "/tests/golden";
+}
+
+static inline hid_t golden_open(const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", golden_folder(), name);
+    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (file < 0) fail_msg("cannot open %s", path);
+    return file;
+}
+
+// The rule attribute of a file is this rule's name; a name with _normalized is that of the rule's normalised read.
+static inline bool golden_is_of(hid_t file, const char *rule) {
+    char text[64];
+    golden_rule(file, text);
+    char *suffix = strstr(text, "_normalized");
+    if (suffix) *suffix = '\0';
+    return strcmp(text, rule) == 0;
+}
+
+// Shows `visit` every case of a rule; returns how many. A rule without a case is a failure.
+static inline int golden_each(const fwa_rule *rule, void (*visit)(hid_t, const char *, const fwa_rule *, void *),
+                              void *user) {
+    int files = 0;
+    DIR *folder = opendir(golden_folder());
+    if (!folder) fail_msg("cannot read %s", golden_folder());
+    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+        if (strlen(entry->d_name) < 4 || strcmp(entry->d_name + strlen(entry->d_name) - 3, ".h5") != 0) continue;
+        hid_t file = golden_open(entry->d_name);
+        if (golden_is_of(file, rule->name)) visit(file, entry->d_name, rule, user), files++;
+        H5Fclose(file);
+    }
+    closedir(folder);
+    if (!files) fail_msg("no golden case of %s in %s", rule->name, golden_folder());
+    return files;
 }
 
 #endif

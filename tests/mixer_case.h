@@ -15,6 +15,7 @@ typedef struct case_spec {
     fwa_mixer_shape shape;
     fwa_form form;
     fwa_dtype dtype;
+    bool rounds;     // as a GPU's bf16 kernels do
     int threads;     // 0: 1
     int64_t tail;    // rows of the incoming tail or cache
     bool S0, k_prev; // incoming state (S0: with z under a normalised read)
@@ -159,6 +160,7 @@ static inline bool case_has_output(const mixer_case *c, const char *name) {
 static inline mixer_case case_new(const case_spec *spec) {
     mixer_case c = {.spec = *spec};
     check_ok(fwa_backend_create(&c.backend, FWA_BACKEND_CPU, spec->dtype, 0, spec->threads ? spec->threads : 1));
+    c.backend->rounds = spec->rounds;
     check_ok(fwa_mixer_find(c.backend, spec->rule, &c.mixer));
     c.call.options = spec->options;
     c.call.shape = spec->shape;

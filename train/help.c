@@ -177,7 +177,9 @@ static const fwa_command commands[] = {
      "                 is 0 and for a single token over an empty memory\n"
      "  --tolerance E  default 1e-9 in f64, 1e-4 in f32, 0.02 in bf16\n"
      "  --form F       default chunk, with --chunk 64\n"
-     "  --dtype T      default f64 on the cpu, f32 on cuda\n"
+     "  --dtype T      default f64 on the cpu, f32 on cuda. bf16 on the cpu: the chunk form with bf16 where the "
+     "kernels\n"
+     "                 of a GPU have it, for rules on the additive and delta cores\n"
      "\n"
      "Without --rule the case's attribute says which rule; both must agree. Bad input ends with exit code 2 and a\n"
      "message that names the dataset, and writes nothing.\n",

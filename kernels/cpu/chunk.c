@@ -9,11 +9,13 @@
 
 #include "core/shape.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/rounded.h"
 
 typedef struct chunk_work {
     real *M, *h;              // mask
     real *P, *r;              // [C,m], [C,V]
     real *rows;               // [m, max(K,V)]: rows scaled before a product
+    real *state;              // [K,V]: a rounded copy; where the task rounds
     real *dP, *dread;         // [C,m]
     real *dread_h, *leave;    // [C], [m]
     real *Y;                  // [m,K]
@@ -34,6 +36,7 @@ static chunk_work plan_work(const fwa_core_task *task, fwa_bump bump, bool backw
     work.h = FWA_TAKE(&bump, real, c + 1);
     work.P = FWA_TAKE(&bump, real, c * m);
     work.rows = FWA_TAKE(&bump, real, m * fwa_max(K, V));
+    if (task->rounds) work.state = FWA_TAKE(&bump, real, K * V);
     if (!backward) {
         work.r = FWA_TAKE(&bump, real, c * V);
     } else {
@@ -62,6 +65,7 @@ size_t FWA_T(fwa_chunk_scratch)(const fwa_core_task *task, const fwa_chunk_solve
 
 static fwa_tile make_tile(const fwa_core_task *task, int64_t t0, const chunk_work *work) {
     fwa_tile tile = {.t0 = t0, .c = fwa_min(fwa_core_chunk(task), task->T - t0), .K = task->K, .V = task->V};
+    tile.rounds = task->rounds;
     const int64_t own = task->n + t0, row = fwa_min(task->first[t0], own);
     tile.m = own - row + tile.c;
     tile.q = task->q + t0 * task->K;
@@ -96,10 +100,20 @@ static void apply_mask(const fwa_mask *mask, const real *P, real *masked) {
     }
 }
 
-static void read_state(const fwa_tile *tile, const real *r, real *o, const chunk_work *work) {
+// S as products have it.
+static const real *operand_state(const fwa_core_task *task, const real *S, const chunk_work *work) {
+    if (!task->rounds) return S;
+    fwa_copy(work->state, S, task->K * task->V);
+    fwa_round_where(true, work->state, task->K * task->V);
+    return work->state;
+}
+
+// solved: r is not v; the product of masked reads and r is then one of two parts each, which is as good as whole.
+static void read_state(const fwa_tile *tile, const real *r, bool solved, real *o, const chunk_work *work) {
     const int64_t c = tile->c, m = tile->m, K = tile->K, V = tile->V;
     fwa_tile_product(work->P, tile->q, false, tile->x, true, c, m, K, 1, 0);
     apply_mask(&tile->mask, work->P, work->P);
+    fwa_round_where(tile->rounds && !solved, work->P, c * m);
     fwa_tile_product(o, tile->q, false, tile->S, false, c, V, K, 1, 0);
     for (int64_t i = 0; i < c; i++) {
         real h;
@@ -112,6 +126,7 @@ static void read_state(const fwa_tile *tile, const real *r, real *o, const chunk
 static void write_state(const fwa_tile *tile, const real *r, real *S, const chunk_work *work) {
     const real *leave = tile->mask.M + tile->c * tile->m;
     for (int64_t j = 0; j < tile->m; j++) fwa_scaled(work->rows + j * tile->V, leave[j], r + j * tile->V, tile->V);
+    fwa_round_where(tile->rounds, work->rows, tile->m * tile->V);
     fwa_tile_product(S, tile->x, true, work->rows, false, tile->K, tile->V, tile->m, 1, tile->mask.h[tile->c]);
 }
 
@@ -121,21 +136,22 @@ void FWA_T(fwa_chunk_forward)(const fwa_core_task *task, const fwa_chunk_solver 
     const int64_t states = fwa_ceil_div(task->T, C) * KV;
     for (int64_t t0 = 0; t0 < task->T; t0 += C) {
         fwa_tile tile = make_tile(task, t0, &work);
-        tile.S = task->S;
-        if (task->save) fwa_copy(task->saved + t0 / C * KV, task->S, KV);
+        tile.S = operand_state(task, task->S, &work);
+        if (task->save) fwa_copy(task->saved + t0 / C * KV, tile.S, KV);
         const real *r = tile.v;
         if (solver) {
             real *solved = task->save ? task->saved + states + t0 * task->V : work.r;
             solver->solve(&tile, solved, work.rest);
             r = solved;
         }
-        read_state(&tile, r, task->o + t0 * task->V, &work);
+        read_state(&tile, r, solver != NULL, task->o + t0 * task->V, &work);
         write_state(&tile, r, task->S, &work);
+        if (solver && task->save) fwa_round_where(task->rounds, task->saved + states + t0 * task->V, tile.c * task->V);
     }
 }
 
 // From d_o: dq, the read's share of dx, dr = (P o M)^T d_o, and the gradient of the mask as o reads it.
-static void read_backward(const fwa_tile *tile, const real *r, const real *d_o, real *dq, real *dx,
+static void read_backward(const fwa_tile *tile, const real *r, bool solved, const real *d_o, real *dq, real *dx,
                           const chunk_work *work) {
     const int64_t c = tile->c, m = tile->m, K = tile->K, V = tile->V;
     fwa_tile_product(work->P, tile->q, false, tile->x, true, c, m, K, 1, 0);
@@ -143,6 +159,8 @@ static void read_backward(const fwa_tile *tile, const real *r, const real *d_o, 
     for (int64_t i = 0; i < c * m; i++) work->dread[i] = work->dP[i] * work->P[i];
     apply_mask(&tile->mask, work->P, work->P);
     apply_mask(&tile->mask, work->dP, work->dP);
+    fwa_round_where(tile->rounds && !solved, work->P, c * m);
+    fwa_round_where(tile->rounds, work->dP, c * m);
     fwa_tile_product(work->dr, work->P, true, d_o, false, m, V, c, 1, 0);
     fwa_tile_product(dq, work->dP, false, tile->x, false, c, K, m, 1, 1);
     fwa_tile_product(dx, work->dP, true, tile->q, false, m, K, c, 1, 1);
@@ -176,6 +194,7 @@ static void state_backward(const fwa_tile *tile, const real *d_o, real *dS, cons
         fwa_mask_read(&tile->mask, i, &h);
         fwa_scaled(work->rows + i * V, h, d_o + i * V, V);
     }
+    fwa_round_where(tile->rounds, work->rows, tile->c * V);
     fwa_tile_product(dS, tile->q, true, work->rows, false, tile->K, V, tile->c, 1, tile->mask.h[tile->c]);
 }
 
@@ -190,9 +209,10 @@ void FWA_T(fwa_chunk_backward)(const fwa_core_task *task, const fwa_core_grads *
         const real *d_o = grads->d_o + t0 * V;
         real *dx = grads->dx + (tile.x - task->x), *dv = grads->dv + (tile.v - task->v);
         fwa_mask_grads mask_grads = {.read = work.dread, .read_h = work.dread_h, .leave = work.leave};
-        read_backward(&tile, r, d_o, grads->dq + t0 * K, dx, &work);
-        write_backward(&tile, r, grads->dS, dx, &work);
-        mask_grads.leave_h = fwa_dot(tile.S, grads->dS, K * V);
+        const real *dS = operand_state(task, grads->dS, &work);
+        read_backward(&tile, r, solver != NULL, d_o, grads->dq + t0 * K, dx, &work);
+        write_backward(&tile, r, dS, dx, &work);
+        mask_grads.leave_h = fwa_dot(tile.S, dS, K * V);
         state_backward(&tile, d_o, grads->dS, &work);
         if (solver) {
             const fwa_tile_grads tile_grads = {dx, dv, work.dr, grads->dS, work.residual, work.history};

@@ -23,6 +23,7 @@ typedef struct fwa_core_task {
     fwa_form form;
     bool save;             // forward: write `saved`
     bool before;           // o_t reads S_{t-1}
+    bool rounds;           // rounded.h; chunk form
     bool decay_first;      // delta: the residual is taken against gamma_t S_{t-1}
     real scale;            // attention
     const int64_t *first;  // [T], never decreasing; n+t+1 where step t has no pair
@@ -48,6 +49,7 @@ typedef struct fwa_core_grads {
 } fwa_core_grads;
 
 typedef struct fwa_core_impl {
+    bool rounds;                                                 // can round as a GPU does (rounded.h)
     int64_t (*saved)(const fwa_core_task *task);                 // elements
     size_t (*scratch)(const fwa_core_task *task, bool backward); // bytes
     void (*forward)(const fwa_core_task *task);

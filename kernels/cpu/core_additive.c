@@ -26,6 +26,7 @@ static void additive_backward(const fwa_core_task *task, const fwa_core_grads *g
 }
 
 const fwa_core_impl FWA_T(fwa_core_additive) = {
+    .rounds = true,
     .saved = additive_saved,
     .scratch = additive_scratch,
     .forward = additive_forward,

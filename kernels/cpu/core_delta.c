@@ -9,6 +9,7 @@
 #include "core/shape.h"
 #include "kernels/cpu/chunk.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/rounded.h"
 #include "kernels/cpu/steps.h"
 
 #define BLOCK 16
@@ -108,9 +109,11 @@ static void solve_backward(const fwa_tile *tile, const real *r, const fwa_tile_g
     fwa_tile_product(work.G, tile->x, false, tile->x, true, c, c, K, 1, 0);
     system_matrix(tile, work.G, work.A);
     solve_lower_transposed(work.A, d, c, V);
+    fwa_round_where(tile->rounds, d, c * V);
     fwa_axpy(grads->dv, 1, d, c * V);
     fwa_tile_product(dA, d, false, r, true, c, c, V, -1, 0);
     system_backward(tile, work.G, dA, grads->residual);
+    fwa_round_where(tile->rounds, dA, c * c);
     fwa_tile_product(grads->dx, dA, false, tile->x, false, c, K, c, 1, 1);
     fwa_tile_product(work.Y, d, false, tile->S, true, c, K, V, 1, 0);
     for (int64_t i = 0; i < c; i++) {
@@ -120,6 +123,7 @@ static void solve_backward(const fwa_tile *tile, const real *r, const fwa_tile_g
         fwa_axpy(grads->dx + i * K, -g, work.Y + i * K, K);
         fwa_scaled(work.d + i * V, g, d + i * V, V);
     }
+    fwa_round_where(tile->rounds, work.d, c * V);
     fwa_tile_product(grads->dS, tile->x, true, work.d, false, K, V, c, -1, 1);
 }
 
@@ -149,6 +153,7 @@ static void delta_backward(const fwa_core_task *task, const fwa_core_grads *grad
 }
 
 const fwa_core_impl FWA_T(fwa_core_delta) = {
+    .rounds = true,
     .saved = delta_saved,
     .scratch = delta_scratch,
     .forward = delta_forward,

@@ -8,6 +8,7 @@
 #include "kernels/cpu/head.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/rounded.h"
 
 // Bytes of one head's part of `saved`: the core's, and under a normalised read o before the division [T,V+1].
 typedef struct saved_layout {
@@ -57,9 +58,17 @@ static int64_t rate_work(const fwa_mixer_kit *kit, const fwa_head *head, bool ba
     return kit->rate->energy ? (int64_t)kit->rate->energy->work(&rate) : 0;
 }
 
+static fwa_head plan_head(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call,
+                          bool backward, char *memory) {
+    fwa_head head = FWA_T(fwa_head_plan)(kit->rule, call, kit->decay_first, backward, memory);
+    head.task.rounds = backend->rounds;
+    return head;
+}
+
 // Bytes of one thread's scratch.
-static size_t plan_scratch(const fwa_mixer_kit *kit, const fwa_mixer_call *call, bool backward) {
-    const fwa_head head = FWA_T(fwa_head_plan)(kit->rule, call, kit->decay_first, backward, NULL);
+static size_t plan_scratch(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call,
+                           bool backward) {
+    const fwa_head head = plan_head(kit, backend, call, backward, NULL);
     fwa_bump bump = {.used = head.bytes};
     FWA_TAKE(&bump, char, rate_work(kit, &head, backward));
     FWA_TAKE(&bump, char, (int64_t)kit->core->scratch(&head.task, backward));
@@ -69,11 +78,16 @@ static size_t plan_scratch(const fwa_mixer_kit *kit, const fwa_mixer_call *call,
 fwa_status FWA_T(fwa_mixer_cpu_sizes)(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call,
                                       size_t *saved, size_t *scratch) {
     FWA_TRY(fwa_mixer_check_options(kit->rule, call));
-    const fwa_head head = FWA_T(fwa_head_plan)(kit->rule, call, kit->decay_first, false, NULL);
+    const bool rounds = kit->core->rounds && call->form == FWA_FORM_CHUNK && !call->options.normalized_read;
+    FWA_CHECK(!backend->rounds || rounds, FWA_UNSUPPORTED,
+              "%s: bf16 on the CPU, which shows what rounding on a GPU does, is for the chunk form of rules on the "
+              "additive and delta cores, without the normalised read; f32 and f64 are for all",
+              kit->rule->name);
+    const fwa_head head = plan_head(kit, backend, call, false, NULL);
     const int64_t heads = call->shape.B * call->shape.H;
     *saved = call->save ? (size_t)heads * plan_saved(kit, &head).bytes : 0;
-    const size_t forward = plan_scratch(kit, call, false);
-    const size_t backward = call->save ? plan_scratch(kit, call, true) : 0;
+    const size_t forward = plan_scratch(kit, backend, call, false);
+    const size_t backward = call->save ? plan_scratch(kit, backend, call, true) : 0;
     *scratch = (size_t)backend->threads * (forward > backward ? forward : backward);
     return FWA_OK;
 }
@@ -101,6 +115,11 @@ static real *head_saved(const fwa_mixer_call *call, const saved_layout *layout, 
     return (real *)((char *)call->saved.data + (size_t)(b * call->shape.H + h) * layout->bytes);
 }
 
+static void round_inputs(const fwa_head *head) {
+    fwa_round_where(head->task.rounds, head->q, head->task.T * head->task.K);
+    fwa_round_where(head->task.rounds, head->x, head->rows * head->task.K);
+}
+
 static void group_forward(const fwa_mixer_kit *kit, fwa_head *head, void *work, const saved_layout *layout, int64_t b,
                           int64_t hq) {
     const fwa_mixer_call *call = head->call;
@@ -108,12 +127,15 @@ static void group_forward(const fwa_mixer_kit *kit, fwa_head *head, void *work, 
     const fwa_rate_task rate = make_rate(head, false, work);
     FWA_T(fwa_head_windows)(head, b);
     FWA_T(fwa_head_gather_keys)(head, b, hq);
+    round_inputs(head);
     if (kit->rate->energy) kit->rate->energy->forward(&rate);
     for (int64_t h = hq * group; h < (hq + 1) * group; h++) {
         FWA_T(fwa_head_gather_values)(head, b, h);
+        fwa_round_where(head->task.rounds, head->v, head->rows * head->task.V);
         kit->rate->forward(&rate);
         head->task.saved = head_saved(call, layout, b, h);
         kit->core->forward(&head->task);
+        fwa_round_where(head->task.rounds, head->o, head->task.T * head->task.V);
         real *raw = layout->raw && call->save ? head->task.saved + layout->core : NULL;
         FWA_T(fwa_head_scatter_values)(head, b, h, raw);
     }
@@ -128,6 +150,7 @@ static void group_backward(const fwa_mixer_kit *kit, fwa_head *head, void *work,
     const fwa_core_grads core_grads = {head->d_o, head->dq, head->dx, head->dv, head->dw, head->dgamma, head->dS};
     FWA_T(fwa_head_windows)(head, b);
     FWA_T(fwa_head_gather_keys)(head, b, hq);
+    round_inputs(head);
     fwa_zero(head->dq, head->task.T * head->task.K);
     fwa_zero(head->dx, head->rows * head->task.K);
     memset(head->denergy, 0, (size_t)head->task.T * sizeof *head->denergy);
@@ -136,12 +159,17 @@ static void group_backward(const fwa_mixer_kit *kit, fwa_head *head, void *work,
         head->task.saved = head_saved(call, layout, b, h);
         FWA_T(fwa_head_gather_values)(head, b, h);
         FWA_T(fwa_head_gather_grads)(head, grads, b, h, layout->raw ? head->task.saved + layout->core : NULL);
+        fwa_round_where(head->task.rounds, head->v, head->rows * head->task.V);
+        fwa_round_where(head->task.rounds, head->d_o, head->task.T * head->task.V);
         kit->rate->forward(&rate);
         kit->core->backward(&head->task, &core_grads);
         kit->rate->backward(&rate);
+        fwa_round_where(head->task.rounds, head->dv + head->task.n * head->task.V, head->task.T * head->task.V);
         FWA_T(fwa_head_scatter_value_grads)(head, grads, b, h);
     }
     if (kit->rate->energy) kit->rate->energy->backward(&rate);
+    fwa_round_where(head->task.rounds, head->dq, head->task.T * head->task.K);
+    fwa_round_where(head->task.rounds, head->dx + head->task.n * head->task.K, head->task.T * head->task.K);
     FWA_T(fwa_head_scatter_key_grads)(head, grads, b, hq);
 }
 
@@ -151,12 +179,12 @@ static void run_groups(const fwa_mixer_kit *kit, const fwa_backend *backend, con
                        const fwa_mixer_grads *grads) {
     const int64_t Hq = call->shape.Hq, groups = call->shape.B * Hq;
     const int threads = worth_threads(call) ? (int)fwa_min(backend->threads, groups) : 1;
-    const size_t stride = plan_scratch(kit, call, grads != NULL);
+    const size_t stride = plan_scratch(kit, backend, call, grads != NULL);
 #pragma omp parallel num_threads(threads)
     {
         omp_set_num_threads(1);
         char *memory = (char *)call->scratch.data + (size_t)omp_get_thread_num() * stride;
-        fwa_head head = FWA_T(fwa_head_plan)(kit->rule, call, kit->decay_first, grads != NULL, memory);
+        fwa_head head = plan_head(kit, backend, call, grads != NULL, memory);
         const saved_layout layout = plan_saved(kit, &head);
         void *work = FWA_TAKE(&head.task.scratch, char, rate_work(kit, &head, grads != NULL));
 #pragma omp for schedule(dynamic)

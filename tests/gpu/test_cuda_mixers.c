@@ -2,8 +2,6 @@
 // documents and shared heads, and a layer of the size that is trained, against the CPU in f64 on the same rounded
 // inputs; cut sequences; strided views; extreme decays; the same bits every time; refusals. What is compared was NaN
 // before.
-#include <dirent.h>
-
 #include "tests/gpu/device_cut.h"
 #include "tests/rule_variants.h"
 
@@ -19,21 +17,6 @@ static bool is_tested(const fwa_rule *rule) {
 }
 
 // Golden answers.
-
-static const char *golden_folder(void) {
-    const char *folder = getenv("FWA_GOLDEN_DIR");
-    return folder && folder[0] ? folder : FWA_SOURCE_DIR "/tests/golden";
-}
-
-// A case file is named after its rule: the longest name of a rule before an underscore.
-static const fwa_rule *rule_of_file(const char *file) {
-    const fwa_rule *found = NULL;
-    EACH_RULE(rule) {
-        const size_t n = strlen(rule->name);
-        if (strncmp(file, rule->name, n) == 0 && file[n] == '_' && (!found || n > strlen(found->name))) found = rule;
-    }
-    return found;
-}
 
 static void golden_f32(hid_t file, const case_spec *spec, fwa_form form) {
     const char *tensor;
@@ -52,11 +35,9 @@ static void golden_f32(hid_t file, const case_spec *spec, fwa_form form) {
     check_release(NULL);
 }
 
-static void run_golden_file(const char *name, const fwa_rule *rule) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", golden_folder(), name);
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
-    if (file < 0) fail_msg("cannot open %s", path);
+static void run_golden_file(hid_t file, const char *name, const fwa_rule *rule, void *user) {
+    (void)user;
+    if (small && !strstr(name, "_basic")) return;
     case_spec spec = golden_spec(file, rule);
     spec.form = FWA_FORM_CHUNK;
     spec.dtype = FWA_F64;
@@ -65,24 +46,13 @@ static void run_golden_file(const char *name, const fwa_rule *rule) {
     mixer_case c = case_new(&spec);
     golden_fill(file, &c);
     run_case(device[1], &c, FWA_FORM_CHUNK, spec.shape.T == 1 && !spec.S0);
-    H5Fclose(file);
 }
 
 static void golden_answers_are_met(void **state) {
     (void)state;
     EACH_CUDA_RULE(rule) {
-        int files = 0;
         start_record();
-        DIR *folder = opendir(golden_folder());
-        if (!folder) fail_msg("cannot read %s", golden_folder());
-        for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-            if (rule_of_file(entry->d_name) != rule) continue;
-            if (small && !strstr(entry->d_name, "_basic")) continue;
-            run_golden_file(entry->d_name, rule);
-            files++;
-        }
-        closedir(folder);
-        if (!files) fail_msg("no golden case of %s in %s", rule->name, golden_folder());
+        golden_each(rule, run_golden_file, NULL);
         print_record("golden", rule);
     }
 }

@@ -1,7 +1,5 @@
 // Golden answers: every rule of the registry, every case file of it, every form, several chunk sizes, in double and
 // float. Cases stand in tests/golden; where FWA_GOLDEN_DIR names the full set, that is used instead.
-#include <dirent.h>
-
 #include "golden.h"
 
 // The answers are in double from another order of summation, and cases with strong decay or long chains of writes lose
@@ -13,11 +11,6 @@ typedef struct worst {
     double error;
     char where[160];
 } worst;
-
-static const char *golden_folder(void) {
-    const char *folder = getenv("FWA_GOLDEN_DIR");
-    return folder && folder[0] ? folder : FWA_SOURCE_DIR "/tests/golden";
-}
 
 static void run_case(hid_t file, const char *name, case_spec spec, worst *record) {
     const char *tensor;
@@ -53,48 +46,21 @@ static void run_forms(hid_t file, const char *name, case_spec spec, worst *recor
     }
 }
 
-static void run_file(const char *name, const fwa_rule *rule, worst record[2]) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", golden_folder(), name);
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
-    if (file < 0) fail_msg("cannot open %s", path);
+static void run_file(hid_t file, const char *name, const fwa_rule *rule, void *user) {
+    worst *record = user;
     case_spec spec = golden_spec(file, rule);
     spec.dtype = FWA_F64;
     run_forms(file, name, spec, &record[0]);
     spec.dtype = FWA_F32;
     run_forms(file, name, spec, &record[1]);
-    H5Fclose(file);
-}
-
-// The rule attribute of a file is this rule's name; a name with _normalized is that of the rule's normalised read.
-static bool file_is_of(const char *name, const char *rule) {
-    char path[512], text[64];
-    if (strlen(name) < 4 || strcmp(name + strlen(name) - 3, ".h5") != 0) return false;
-    snprintf(path, sizeof path, "%s/%s", golden_folder(), name);
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
-    if (file < 0) fail_msg("cannot open %s", path);
-    golden_rule(file, text);
-    H5Fclose(file);
-    char *suffix = strstr(text, "_normalized");
-    if (suffix) *suffix = '\0';
-    return strcmp(text, rule) == 0;
 }
 
 static void test_golden(void **state) {
     (void)state;
     for (int i = 0; i < fwa_rule_count(); i++) {
-        const fwa_rule *rule = fwa_rule_at(i);
         worst record[2] = {{0}};
-        int files = 0;
-        DIR *folder = opendir(golden_folder());
-        if (!folder) fail_msg("cannot read %s", golden_folder());
-        for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-            if (!file_is_of(entry->d_name, rule->name)) continue;
-            run_file(entry->d_name, rule, record);
-            files++;
-        }
-        closedir(folder);
-        if (!files) fail_msg("no golden case of %s in %s", rule->name, golden_folder());
+        const fwa_rule *rule = fwa_rule_at(i);
+        const int files = golden_each(rule, run_file, record);
         print_message("%s: %d cases; worst f64 %.2g (%s), f32 %.2g (%s)\n", rule->name, files, record[0].error,
                       record[0].where, record[1].error, record[1].where);
     }
@@ -105,8 +71,7 @@ static void test_nan_is_an_error(void **state) {
     (void)state;
     const char *tensor;
     int compared;
-    hid_t file = H5Fopen(FWA_SOURCE_DIR "/tests/golden/falcon1_basic.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
-    assert_true(file >= 0);
+    hid_t file = golden_open("falcon1_basic.h5");
     case_spec spec = golden_spec(file, fwa_rule_find("falcon1"));
     spec.dtype = FWA_F64;
     spec.form = FWA_FORM_RECURRENT;
