@@ -14,10 +14,20 @@ namespace {
 
 using namespace fwa;
 
-constexpr int warps = 4;
+constexpr int warps = 4, sum_stride = 36; // rows of four-float pieces in different banks
 
 struct gate_row {
     float u, seen, w, pairs;
+};
+
+// How many sums a step has: of members j and j - p at j W + p, but of w at D W; reads p back, then the decay.
+template <int W> constexpr int step_sums = W *W + W;
+
+// Shared memory of a warp.
+template <int W> struct near_memory {
+    float close[window_close(W)];
+    float4 gates[64];
+    float sums[(step_sums<W> < 32 ? step_sums<W> : 32) * sum_stride];
 };
 
 // N columns of bf16.
@@ -32,18 +42,21 @@ template <int N> __device__ float dot(const float (&x)[N], const float (&y)[N]) 
     return sum;
 }
 
-// Sum number `lane` of 32 over the warp.
-__device__ float warp_sums(float (&x)[32], int lane) {
+// Sum number `lane` of `count` over the warp, through rows of `space`; the whole warp comes here.
+template <int count> __device__ float warp_sums(const float *x, float *space, int lane) {
+    __syncwarp();
 #pragma unroll
-    for (int reach = 16; reach > 0; reach /= 2) {
-        const bool upper = lane & reach;
+    for (int i = 0; i < count; i++) space[i * sum_stride + lane] = x[i];
+    __syncwarp();
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (lane < count) {
 #pragma unroll
-        for (int i = 0; i < reach; i++) {
-            const float other = upper ? x[i] : x[i + reach], own = upper ? x[i + reach] : x[i];
-            x[i] = own + __shfl_xor_sync(everyone, other, reach);
+        for (int i = 0; i < 8; i++) {
+            const float4 part = *reinterpret_cast<const float4 *>(space + lane * sum_stride + i * 4);
+            sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
         }
     }
-    return x[0];
+    return (sum.x + sum.y) + (sum.z + sum.w);
 }
 
 // Of the steps of a chunk: members of the window as columns [W][N], G of them, and coefficients of the D pairs before
@@ -80,20 +93,16 @@ template <int W, int N> struct window_rows {
     }
 };
 
-// Where the sums of a step stand among `count`: of members j and j - p at j W + p, but of w at D W; reads p back, then
-// the decay.
-template <int W> constexpr int step_sums = (W * W + W + 31) / 32 * 32;
-
 template <int W, int V> struct near_block {
     static constexpr int D = W - 1, N = V / 32;
     const window_task &a;
     int64_t tile;
     int b, h, c, lane;
-    float *close; // in shared memory
+    near_memory<W> &m;
 
     __device__ gate_row gate(int r) const {
-        const int64_t at = tile * 64 + r;
-        return {a.u[at], a.seen[at], a.w[at], a.pairs[at]};
+        const float4 g = m.gates[r];
+        return {g.x, g.y, g.z, g.w};
     }
     // Row r of v of the tile.
     __device__ void value_row(float (&to)[N], int r) const {
@@ -183,31 +192,34 @@ template <int W, int V> struct near_block {
         sums[W * W] = dot(d_o, last);
 #pragma unroll
         for (int p = 1; p < D; p++) sums[W * W + p] = dot(d_o, rows.z[2 * D - p]);
-#pragma unroll
-        for (int n = 0; n < step_sums<W>; n += 32) {
-            float some[32];
-#pragma unroll
-            for (int k = 0; k < 32; k++) some[k] = sums[n + k];
-            add_sum(i, n + lane, warp_sums(some, lane));
-        }
+        add_sums(i, sums);
         rows.next(last);
     }
 
+    template <int first = 0> __device__ void add_sums(int i, const float *sums) const {
+        constexpr int count = step_sums<W> - first < 32 ? step_sums<W> - first : 32;
+        add_sum(i, first + lane, warp_sums<count>(sums + first, m.sums, lane));
+        if constexpr (first + 32 < step_sums<W>) add_sums<first + 32>(i, sums);
+    }
     __device__ void add_sum(int i, int n, float sum) const {
         if (n == D * W)
-            close[64 * (2 * W) + i] = sum;
+            m.close[64 * (2 * W) + i] = sum;
         else if (n < W * W)
-            close[(i - D + n / W) * W + n % W] += sum;
+            m.close[(i - D + n / W) * W + n % W] += sum;
         else if (n < W * W + D)
-            close[64 * W + i * W + n - W * W] = sum;
+            m.close[64 * W + i * W + n - W * W] = sum;
         else if (n == W * W + D)
-            close[64 * (2 * W + 1) + i] = sum;
+            m.close[64 * (2 * W + 1) + i] = sum;
     }
 
     __device__ void run() const {
         window_rows<W, N> rows;
         const float *gram = a.gram + ((static_cast<int64_t>(b) * a.Hq + h / a.group) * a.chunks + c) * (64 * W);
-        for (int n = lane; n < window_close(W); n += 32) close[n] = 0.0f;
+        for (int n = lane; n < window_close(W); n += 32) m.close[n] = 0.0f;
+        for (int r = lane; r < 64; r += 32) {
+            const int64_t at = tile * 64 + r;
+            m.gates[r] = make_float4(a.u[at], a.seen[at], a.w[at], a.pairs[at]);
+        }
         __syncwarp();
 #pragma unroll
         for (int j = 0; j < D; j++) {
@@ -231,20 +243,20 @@ template <int W, int V> struct near_block {
         }
         __syncwarp();
         float *to = a.close + tile * window_close(W);
-        for (int n = lane; n < window_close(W); n += 32) to[n] = close[n];
+        for (int n = lane; n < window_close(W); n += 32) to[n] = m.close[n];
     }
 };
 
 template <int W, int V>
 __global__ void __launch_bounds__(warps * 32, W == 4 ? 3 : 2)
     window_near_kernel(const __grid_constant__ window_task a) {
-    __shared__ float close[warps][window_close(W)];
+    __shared__ near_memory<W> memory[warps];
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int64_t tile = static_cast<int64_t>(blockIdx.x) * warps + warp;
     if (tile >= static_cast<int64_t>(a.B) * a.H * a.chunks) return;
     const int c = static_cast<int>(tile % a.chunks), head = static_cast<int>(tile / a.chunks);
-    const near_block<W, V> block = {a,          tile, head / a.H, head % a.H, c, static_cast<int>(threadIdx.x) % 32,
-                                    close[warp]};
+    const near_block<W, V> block = {a,           tile, head / a.H, head % a.H, c, static_cast<int>(threadIdx.x) % 32,
+                                    memory[warp]};
     block.run();
 }
 
