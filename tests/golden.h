@@ -7,6 +7,10 @@
 
 #include "mixer_case.h"
 
+#ifndef FWA_SOURCE_DIR
+#define FWA_SOURCE_DIR "."
+#endif
+
 // The attribute as a number, `absent` where the file has none.
 static inline double golden_number(hid_t file, const char *name, double absent) {
     double value = absent;

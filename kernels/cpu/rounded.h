@@ -3,6 +3,8 @@
 #ifndef FWA_KERNELS_CPU_ROUNDED_H
 #define FWA_KERNELS_CPU_ROUNDED_H
 
+#include <stdbool.h>
+
 #include "core/bf16.h"
 #include "kernels/cpu/real.h"
 
