@@ -37,13 +37,13 @@ void fwa_html_text(const char *text, FILE *out) {
     }
 }
 
-static void print_value(double value, char text[32]) {
+static void print_value(double value, char text[24]) {
     const double size = fabs(value);
-    snprintf(text, 32, size >= 0.01 && size < 1e6 ? "%.4f" : "%.3g", value);
+    snprintf(text, 24, size >= 0.01 && size < 1e6 ? "%.4f" : "%.3g", value);
 }
 
 void fwa_report_number(double mean, double spread, char text[64]) {
-    char number[32], width[32] = "";
+    char number[24], width[24] = "";
     print_value(mean, number);
     if (isfinite(spread)) snprintf(width, sizeof width, fabs(mean) >= 0.01 && spread < 1e6 ? "%.4f" : "%.1e", spread);
     snprintf(text, 64, "%s%s%s", number, width[0] ? " ± " : "", width);
