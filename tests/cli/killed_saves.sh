@@ -3,7 +3,7 @@
 # that is there loads, is whole, and is no older than the newest before; nothing half-written is taken for one.
 # FWA_KILLS: how often.
 . "$(dirname "$0")/lib.sh"
-kills=${FWA_KILLS:-3}
+kills=${FWA_KILLS:-2}
 settings="train.micro_batch=4 parallel.zero=1 train.steps=1000000 checkpoint.every=1 checkpoint.keep_last=2"
 newest=-1
 
