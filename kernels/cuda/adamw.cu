@@ -5,10 +5,10 @@
 //   s = state->grad_scale, c_i = 1 / (1 - b_i^n), n = state->accepted, r = state->lr lr_scale;  copy = p
 //
 // Shapes: dense tensors of one count a part; master, grad, m, v fp32, copy T, fp32 or absent. Nothing is written where
-// state->skip. Numerics: fp32, bias corrections in f64; elements do not meet, so a list gives the bits of its tensors
-// one by one. Cost: bound by memory, 28 bytes a parameter, 30 with a bf16 copy. Mapping: the pieces of all parts lie in
-// one row, of which every block takes a stretch; a thread of it updates packs of 4 parameters. The bias corrections are
-// computed once a block.
+// state->skip. Numerics: fp32, which multiplications are fused being said, bias corrections in f64; elements do not
+// meet, so a list gives the bits of its tensors one by one. Cost: bound by memory, 28 bytes a parameter, 30 with a bf16
+// copy. Mapping: the pieces of all parts lie in one row, of which every block takes a stretch; a thread of it updates
+// packs of 4 parameters. The bias corrections are computed once a block.
 #include "kernels/cuda/launch.cuh"
 
 namespace {
@@ -55,9 +55,9 @@ __device__ void update(float *master, T *copy, const float *grad, float *m, floa
     pack<T, P> second;
     for (int j = 0; j < P; j++) {
         const float g = gs.at[j] * f.grad;
-        ms.at[j] = f.beta1 * ms.at[j] + f.one_minus_beta1 * g;
-        vs.at[j] = f.beta2 * vs.at[j] + f.one_minus_beta2 * (g * g);
-        const float step = ms.at[j] * f.mean / (sqrtf(vs.at[j] * f.variance) + f.eps) + f.decay * ps.at[j];
+        ms.at[j] = fmaf(f.beta1, ms.at[j], f.one_minus_beta1 * g);
+        vs.at[j] = fmaf(f.beta2, vs.at[j], f.one_minus_beta2 * (g * g));
+        const float step = fmaf(f.decay, ps.at[j], ms.at[j] * f.mean / (sqrtf(vs.at[j] * f.variance) + f.eps));
         ps.at[j] -= f.rate * step;
         second.at[j] = from_float<T>(ps.at[j]);
     }

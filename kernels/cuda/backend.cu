@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/fill_rows.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/ranges.h"
@@ -116,9 +117,8 @@ fwa_status fill(fwa_backend *backend, fwa_stream *stream, void *to, int byte, si
 
 fwa_status fill_rows(fwa_backend *backend, fwa_stream *stream, void *to, int byte, size_t bytes, size_t stride,
                      size_t rows) {
-    if (bytes == 0 || rows == 0) return FWA_OK;
     FWA_TRY(use(backend));
-    FWA_CUDA_TRY(cudaMemset2DAsync(to, stride, byte, bytes, rows, stream->handle));
+    FWA_TRY(fwa_cuda_fill_rows(stream->handle, to, byte, bytes, stride, rows));
     return FWA_OK;
 }
 
@@ -333,6 +333,7 @@ fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int d
         .master = FWA_F32,
         .ops = nullptr,
         .plan_only = false,
+        .rounds = false,
         .deterministic = false,
         .stream = nullptr,
         .ranges = fwa_cuda_ranges(),

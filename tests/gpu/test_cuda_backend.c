@@ -45,6 +45,28 @@ static void too_much_memory_is_an_error_and_no_more(void **state) {
 }
 
 // Three bytes in each of four rows of ten, from the second byte on.
+// Rows of 1 to 200 bytes at every kind of address, and what stands around them.
+static void fill_rows_of_every_width(fwa_backend *b) {
+    enum { ROWS = 37, STRIDE = 208, BYTES = ROWS * STRIDE + 16 };
+    static unsigned char host[BYTES];
+    void *memory = NULL;
+    check_ok(b->alloc(b, &memory, BYTES));
+    for (int width = 1; width <= 200; width += width < 40 ? 1 : 16)
+        for (int at = 0; at < 9; at = at < 2 ? at + 1 : 2 * at) {
+            check_ok(b->fill(b, b->stream, memory, 3, BYTES));
+            check_ok(
+                b->fill_rows(b, b->stream, (char *)memory + at, 9, (size_t)width, STRIDE - 8 * (size_t)(at % 2), ROWS));
+            check_ok(b->download(b, b->stream, host, memory, BYTES));
+            check_ok(b->stream_synchronize(b, b->stream));
+            const int stride = STRIDE - 8 * (at % 2);
+            for (int i = 0; i < BYTES; i++) {
+                const int row = i < at ? ROWS : (i - at) / stride, inside = i < at ? 0 : (i - at) % stride;
+                assert_int_equal(host[i], row < ROWS && inside < width ? 9 : 3);
+            }
+        }
+    b->free(b, memory);
+}
+
 static void rows_are_filled_and_what_is_between_is_not(void **state) {
     (void)state;
     unsigned char got[40];
@@ -53,6 +75,7 @@ static void rows_are_filled_and_what_is_between_is_not(void **state) {
     check_ok(b->fill(b, b->stream, memory, 1, 40));
     check_ok(b->fill_rows(b, b->stream, (char *)memory + 1, 9, 3, 10, 4));
     check_ok(b->fill_rows(b, b->stream, NULL, 9, 0, 10, 4));
+    fill_rows_of_every_width(b);
     check_ok(b->download(b, b->stream, got, memory, 40));
     check_ok(b->stream_synchronize(b, b->stream));
     for (int i = 0; i < 40; i++) assert_int_equal(got[i], i % 10 >= 1 && i % 10 < 4 ? 9 : 1);
