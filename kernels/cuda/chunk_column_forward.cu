@@ -128,7 +128,8 @@ __global__ void __launch_bounds__(column_threads, 3)
         copy_wait<0>();
         publish();
         __syncthreads();
-        place_products<K, delta>(m.P, m.G, m.q, m.x, m.tokens, a.documents, at.warp);
+        place_product<K, false>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
+        if constexpr (delta) place_product<K, true>(m.G, m.x, m.x, m.tokens, a.documents, at.warp);
         float O[32], R[32], u[2];
         auto *states = a.states ? state_at<K>(a.states, a, at.head, c, at.V, at.v + at.warp * 16) : nullptr;
 #pragma unroll

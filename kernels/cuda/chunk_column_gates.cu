@@ -14,14 +14,19 @@ namespace {
 
 using namespace fwa;
 
+// A tile [64,K], or blocks of a lower matrix in its place.
+template <int K> union tile_or_lower {
+    __nv_bfloat16 tile[K == 64 ? 5 * 1024 : 64 * K];
+    float lower[lower_floats];
+};
+static_assert(sizeof(tile_or_lower<64>) % 1024 == 0, "an operand follows");
+
 template <int K, bool delta> struct gates_memory {
-    __nv_bfloat16 q[64 * K], x[64 * K];
+    tile_or_lower<K> q, x;    // later P, G
     __nv_bfloat16 r[64 * 64]; // or v, later dv
     __nv_bfloat16 d_o[64 * 64];
     __nv_bfloat16 dr[delta ? 64 * 64 : 8];
     float beta[64 * 64]; // later dbeta
-    float P[lower_floats];
-    float G[delta ? lower_floats : 4];
     float4 tokens[64];
     float2 sums[4][64]; // of the warps
 };
@@ -62,7 +67,7 @@ template <int K, bool delta> struct gates_block : column_place<K> {
           c(static_cast<int>(blockIdx.x) % task.chunks) {}
 
     __device__ void load() const {
-        at::load_keys_queries(m.q, m.x, a, c);
+        at::load_keys_queries(m.q.tile, m.x.tile, a, c);
         at::load_columns(m.r, a, delta ? a.r : a.v, c);
         at::load_columns(m.d_o, a, a.d_o, c);
         if constexpr (delta) at::load_columns(m.dr, a, a.dv, c);
@@ -74,10 +79,10 @@ template <int K, bool delta> struct gates_block : column_place<K> {
         __syncthreads();
     }
 
-    // First block to last. In: O = Q S, R = X S, A = X dS'. Out: O the products o_i dO_i minus e^{u_{i-1}} dr_i (X S)_i
-    // of the state before step i, R the latter, Y the y, each at its own reference; `leaving`: the lane's part of the
-    // sum over s; u: log2 of the decay of the chunk.
-    __device__ void steps(float (&O)[32], float (&R)[32], float (&Y)[32], const float (&A)[32], float (&leaving)[2],
+    // First block to last. In: O = Q S, Y = X S of falcon2, A = X dS'. Out: O what step i adds to the gradients of the
+    // logs of decays up to its own, o_i dO_i minus e^{u_i} dr_{i+1} (e^m X S + G y)_{i+1}; Y the y, each at its own
+    // reference; `leaving`: the lane's part of the sum over s; u: log2 of the decay of the chunk.
+    __device__ void steps(float (&O)[32], float (&Y)[32], const float (&A)[32], float (&leaving)[2],
                           float (&u)[2]) const {
         float rest[2] = {0.0f, 0.0f};
         uint32_t pairs[4], grads[4], residuals[4];
@@ -91,7 +96,7 @@ template <int K, bool delta> struct gates_block : column_place<K> {
 #pragma unroll
             for (int i = j * 4; i < 32; i++) {
                 O[i] *= by[i % 4 / 2];
-                if (delta) R[i] *= by[i % 4 / 2];
+                if (delta) Y[i] *= by[i % 4 / 2];
             }
             if (j % 2 == 0) {
                 get_columns(pairs, m.r, j, at::warp);
@@ -109,8 +114,8 @@ template <int K, bool delta> struct gates_block : column_place<K> {
             eight_operand(operand, y);
 #pragma unroll
             for (int i = j; i < 8; i++) {
-                add_product(O + i * 4, operand, m.P + lower_at(i, j));
-                if (delta) add_product(R + i * 4, operand, m.G + lower_at(i, j));
+                add_product(O + i * 4, operand, m.q.lower + lower_at(i, j));
+                if (delta) add_product(Y + i * 4, operand, m.x.lower + lower_at(i, j));
             }
 #pragma unroll
             for (int h = 0; h < 2; h++) {
@@ -118,22 +123,37 @@ template <int K, bool delta> struct gates_block : column_place<K> {
                 rest[h] = s.rest[h], u[h] += s.middle[h] + s.rest[h];
             }
 #pragma unroll
-            for (int e = 0; e < 4; e++) O[j * 4 + e] *= d[e], Y[j * 4 + e] = y[e];
+            for (int e = 0; e < 4; e++) O[j * 4 + e] *= d[e];
             if constexpr (delta) {
                 unpack_block(d, residuals, j);
 #pragma unroll
                 for (int e = 0; e < 4; e++) d[e] *= s.from[e];
                 round_block(d);
-#pragma unroll
-                for (int e = 0; e < 4; e++) R[j * 4 + e] *= d[e], O[j * 4 + e] -= R[j * 4 + e];
+                take_residuals(O, d, Y, j);
             }
+#pragma unroll
+            for (int e = 0; e < 4; e++) Y[j * 4 + e] = y[e];
         }
         leaving[0] *= power2(rest[0]), leaving[1] *= power2(rest[1]);
     }
 
+    // O of the step before each of block j loses d Y.
+    __device__ static void take_residuals(float (&O)[32], const float (&d)[4], const float (&Y)[32], int j) {
+        const int lane = static_cast<int>(threadIdx.x) % 32, next = (lane & ~3) | ((lane + 1) & 3);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float first = __shfl_sync(all_lanes, d[h * 2] * Y[j * 4 + h * 2], next);
+            O[j * 4 + h * 2] -= d[h * 2 + 1] * Y[j * 4 + h * 2 + 1];
+            if (lane % 4 < 3)
+                O[j * 4 + h * 2 + 1] -= first;
+            else if (j > 0)
+                O[j * 4 - 4 + h * 2 + 1] -= first;
+        }
+    }
+
     // Last block to first. In: A = X dS', `through` the part of d_log_gamma that all steps have; dbeta into the place
     // of beta, the sums over the warp's columns into m.sums, dv of falcon2a into the place of v.
-    __device__ void steps_back(const float (&O)[32], const float (&R)[32], const float (&Y)[32], float (&A)[32],
+    __device__ void steps_back(const float (&O)[32], const float (&Y)[32], float (&A)[32],
                                const float (&through)[2]) const {
         float middle[2] = {0.0f, 0.0f}, behind[2] = {through[0], through[1]};
         uint32_t pairs[4], grads[4], residuals[4], kept[4];
@@ -158,24 +178,21 @@ template <int K, bool delta> struct gates_block : column_place<K> {
             for (int e = 0; e < 4; e++) d[e] *= s.at[e];
             rounded_operand(operand, d);
 #pragma unroll
-            for (int i = 0; i <= j; i++) add_product_of_rows(A + i * 4, operand, m.P + lower_at(j, i));
+            for (int i = 0; i <= j; i++) add_product_of_rows(A + i * 4, operand, m.q.lower + lower_at(j, i));
             if constexpr (delta) {
                 unpack_block(d, residuals, j);
 #pragma unroll
                 for (int e = 0; e < 4; e++) d[e] *= -s.from[e];
                 rounded_operand(operand, d);
 #pragma unroll
-                for (int i = 0; i <= j; i++) add_product_of_rows(A + i * 4, operand, m.G + lower_at(j, i));
+                for (int i = 0; i <= j; i++) add_product_of_rows(A + i * 4, operand, m.x.lower + lower_at(j, i));
             }
 #pragma unroll
             for (int e = 0; e < 4; e++) later[e] = O[j * 4 + e] - Y[j * 4 + e] * A[j * 4 + e];
             sum_later(later, behind);
             float left[4]; // a
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                left[e] = s.back[e] * A[j * 4 + e];
-                if (delta) later[e] += R[j * 4 + e];
-            }
+            for (int e = 0; e < 4; e++) left[e] = s.back[e] * A[j * 4 + e];
             step_grads(source, left, value, later, j);
             if constexpr (!delta) {
 #pragma unroll
@@ -220,15 +237,16 @@ template <int K, bool delta> struct gates_block : column_place<K> {
             sums[e % 2].y -= beta * d_beta * inverse;
             *source.at(j, e) = d_beta;
         }
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-#pragma unroll
-            for (int reach = 4; reach < 32; reach *= 2) {
-                sums[e].x += __shfl_xor_sync(all_lanes, sums[e].x, reach);
-                sums[e].y += __shfl_xor_sync(all_lanes, sums[e].y, reach);
-            }
-            if (lane < 4) m.sums[at::warp][row + e] = sums[e];
-        }
+        // Over the lanes of a step; a lane ends up with one of the four sums.
+        const bool second = lane & 16, y = lane & 8;
+        float2 own = second ? sums[1] : sums[0];
+        own.x += __shfl_xor_sync(all_lanes, second ? sums[0].x : sums[1].x, 16);
+        own.y += __shfl_xor_sync(all_lanes, second ? sums[0].y : sums[1].y, 16);
+        float sum = y ? own.y : own.x;
+        sum += __shfl_xor_sync(all_lanes, y ? own.x : own.y, 8);
+        sum += __shfl_xor_sync(all_lanes, sum, 4);
+        if (lane & 4) return;
+        (y ? m.sums[at::warp][row + second].y : m.sums[at::warp][row + second].x) = sum;
     }
 
     __device__ void write_sums() const {
@@ -247,31 +265,37 @@ __global__ void __launch_bounds__(column_threads, 3)
     auto &m = *reinterpret_cast<gates_memory<K, delta> *>(memory);
     gates_block<K, delta> at(a, m, slices);
     at.load();
-    place_products<K, delta>(m.P, m.G, m.q, m.x, m.tokens, a.documents, at.warp);
-    float O[32], R[32], A[32], both[2] = {0.0f, 0.0f};
+    float O[32], Y[32], A[32], both[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int k = 0; k < K; k += 64) { // part by part, to spare registers
+        uint32_t S[4][4];
+        read_operands<K>(S, a.states, a, at, at.c, k);
+        state_product<64>(O, S, operand_tile(m.q.tile), k);
+    }
+    place_product<K, false, true>(m.q.lower, m.q.tile, m.x.tile, m.tokens, a.documents, at.warp);
+#pragma unroll
+    for (int k = 0; k < K; k += 64) {
         uint32_t S[4][4], dS[4][4];
         read_operands<K>(S, a.states, a, at, at.c, k);
         read_operands<K>(dS, a.grads, a, at, at.c, k);
 #pragma unroll
         for (int i = 0; i < 16; i++) both[i % 2] += dot_pairs(S[i / 4][i % 4], dS[i / 4][i % 4]);
-        state_product<64>(O, S, operand_tile(m.q), k);
-        if constexpr (delta) state_product<64>(R, S, operand_tile(m.x), k);
-        state_product<64>(A, dS, operand_tile(m.x), k);
+        if constexpr (delta) state_product<64>(Y, S, operand_tile(m.x.tile), k);
+        state_product<64>(A, dS, operand_tile(m.x.tile), k);
     }
+    if constexpr (delta) place_product<K, true, true>(m.x.lower, m.x.tile, m.x.tile, m.tokens, a.documents, at.warp);
     __syncthreads();
     if (a.documents) {
         keep_document(O, m.tokens, 0.0f);
-        if (delta) keep_document(R, m.tokens, 0.0f);
+        if (delta) keep_document(Y, m.tokens, 0.0f);
         keep_document(A, m.tokens, m.tokens[63].z);
     }
-    float Y[32], leaving[2], u[2];
-    at.steps(O, R, Y, A, leaving, u);
+    float leaving[2], u[2];
+    at.steps(O, Y, A, leaving, u);
     const bool emptied = a.documents && m.tokens[63].z > 0.0f;
 #pragma unroll
     for (int h = 0; h < 2; h++) leaving[h] = lanes_of_quad(leaving[h] + (emptied ? 0.0f : both[h] * power2(u[h])));
-    at.steps_back(O, R, Y, A, leaving);
+    at.steps_back(O, Y, A, leaving);
     if (!delta && a.dv.data) copy_columns(m.r, a, a.dv, at.b, at.h, at.c, at.v, at.warp);
     __syncthreads();
     at.renew();

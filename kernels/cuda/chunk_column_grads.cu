@@ -42,59 +42,60 @@ struct tile_of {
     }
 };
 
-__device__ uint32_t two_of(const chunk_view &view, int b, int t, int h, int v) {
-    return *reinterpret_cast<const uint32_t *>(view.row(b, t, h) + v);
-}
-__device__ float low_of(uint32_t pair) {
-    return __uint_as_float(pair << 16);
-}
-__device__ float high_of(uint32_t pair) {
-    return __uint_as_float(pair & 0xffff0000u);
+__device__ void scale_pair(__nv_bfloat16 *pair, float x, float y) {
+    auto *to = reinterpret_cast<uint32_t *>(pair);
+    *to = scaled(*to, make_float2(x, y));
 }
 
-// A thread takes two columns of a block of 16 steps: dO, y and dr at the block's reference into their tiles, log2 of
-// the decays up to the reference and behind it into first and last.
+template <int K, int V, bool delta> __device__ void load_operands(grads_memory<K, V, delta> &m, const column_task &a) {
+    const tile_of tile(a);
+    const int thread = place().thread, c = tile.c, b = tile.b, h = tile.h, hq = tile.hq;
+    if (thread < 64) copy_async(m.tokens + thread, tokens_at(a, tile.head, c) + thread);
+    load_steps<V, threads>(m.d_o, thread, a, a.d_o, b, h, c);
+    load_steps<V, threads>(m.y, thread, a, delta ? a.r : a.v, b, h, c);
+    if (delta) load_steps<V, threads>(m.dr, thread, a, a.dv, b, h, c);
+    copy_commit();
+    load_steps<K, threads>(m.q, thread, a, a.q, b, hq, c);
+    load_keys<K, threads>(m.x, thread, a, b, hq, c);
+    copy_commit();
+}
+
+// A thread takes two columns of a block of 16 steps: dO, r and dr in their tiles become dO, y and dr at the block's
+// reference; log2 of the decays up to the reference and behind it go into first and last.
 template <int K, int V, bool delta> __device__ void place_operands(grads_memory<K, V, delta> &m, const column_task &a) {
     const tile_of tile(a);
     const int thread = place().thread, block = thread / (V / 2), v = thread % (V / 2) * 2, row0 = block * 16;
+    const int begin = tile.c * 64 + row0, inside = block < 4 ? a.T - begin : 0;
+    const float *from = a.beta.row(tile.b, begin, tile.h) + v;
+    float2 eta[16], decay[16], u = make_float2(0.0f, 0.0f), middle = u;
+#pragma unroll
+    for (int i = 0; i < 16; i++, from += a.beta.time)
+        eta[i] = i < inside ? *reinterpret_cast<const float2 *>(from) : make_float2(0.0f, 0.0f);
+    copy_wait<1>();
+    __syncthreads();
     if (block >= 4) return;
-    float2 beta[16];
-    uint32_t d_o[16], r[16], dr[16];
 #pragma unroll
     for (int i = 0; i < 16; i++) {
-        const int t = tile.c * 64 + row0 + i;
-        const bool inside = t < a.T;
-        beta[i] =
-            inside ? *reinterpret_cast<const float2 *>(a.beta.row(tile.b, t, tile.h) + v) : make_float2(0.0f, 0.0f);
-        d_o[i] = inside && a.d_o.data ? two_of(a.d_o, tile.b, t, tile.h, v) : 0;
-        r[i] = inside ? two_of(delta ? a.r : a.v, tile.b, t, tile.h, v) : 0;
-        if (delta) dr[i] = inside ? two_of(a.dv, tile.b, t, tile.h, v) : 0;
-    }
-    float2 u = make_float2(0.0f, 0.0f), middle = u;
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const float4 token = m.tokens[row0 + i];
-        u.x += log2_of(step_of(a, token.x, token.y, beta[i].x).gamma),
-            u.y += log2_of(step_of(a, token.x, token.y, beta[i].y).gamma);
+        const float2 token = *reinterpret_cast<const float2 *>(m.tokens + row0 + i);
+        const column_step x = step_of(a, token.x, token.y, eta[i].x), y = step_of(a, token.x, token.y, eta[i].y);
+        eta[i] = make_float2(x.eta, y.eta);
+        decay[i] = make_float2(log2_of(x.gamma), log2_of(y.gamma));
+        u.x += decay[i].x, u.y += decay[i].y;
         if (i == 7) middle = u;
     }
     *reinterpret_cast<float2 *>(m.first[block] + v) = middle;
     *reinterpret_cast<float2 *>(m.last[block] + v) = make_float2(u.x - middle.x, u.y - middle.y);
     u = make_float2(-middle.x, -middle.y);
-    __nv_bfloat16 *const tiles[] = {m.d_o, m.y, m.dr};
+    float2 before = make_float2(power2(u.x), power2(u.y));
+    const int tiles = v / 64 * 4096 + row0 * 64;
 #pragma unroll
     for (int i = 0; i < 16; i++) {
-        const float4 token = m.tokens[row0 + i];
-        const column_step s0 = step_of(a, token.x, token.y, beta[i].x), s1 = step_of(a, token.x, token.y, beta[i].y);
-        const int to = v / 64 * 4096 + swizzled<64>(row0 + i, v % 64);
-        if (delta)
-            *reinterpret_cast<uint32_t *>(tiles[2] + to) =
-                bf16_pair(low_of(dr[i]) * power2(u.x), high_of(dr[i]) * power2(u.y));
-        u.x += log2_of(s0.gamma), u.y += log2_of(s1.gamma);
-        *reinterpret_cast<uint32_t *>(tiles[0] + to) =
-            bf16_pair(low_of(d_o[i]) * power2(u.x), high_of(d_o[i]) * power2(u.y));
-        *reinterpret_cast<uint32_t *>(tiles[1] + to) =
-            bf16_pair(low_of(r[i]) * s0.eta * power2(-u.x), high_of(r[i]) * s1.eta * power2(-u.y));
+        const int to = tiles + swizzled<64>(i, v % 64);
+        u.x += decay[i].x, u.y += decay[i].y;
+        if (delta) scale_pair(m.dr + to, before.x, before.y);
+        before = make_float2(power2(u.x), power2(u.y));
+        scale_pair(m.d_o + to, before.x, before.y);
+        scale_pair(m.y + to, eta[i].x * power2(-u.x), eta[i].y * power2(-u.y));
     }
 }
 
@@ -117,8 +118,9 @@ template <int K, int V, bool delta> __device__ void place_factors(grads_memory<K
 
 // Rows of the warp of 16 columns of a tile, as a first operand of rows 16 block.
 __device__ void get_rows(uint32_t (&to)[4], const __nv_bfloat16 *tile, int block, int column, int lane) {
-    const int at = column + lane / 16 * 8;
-    load_matrix(to, tile + at / 64 * 4096 + swizzled<64>(block * 16 + lane % 16, at % 64));
+    // The swizzle of columns 16 n .. is that of column 0, turned by 16 n.
+    const int at = block * 1024 + swizzled<64>(lane % 16, lane / 16 * 8);
+    load_matrix(to, tile + column / 64 * 4096 + (at ^ column % 64));
 }
 // The same times a factor a column, from column `column` of `by` on.
 __device__ void scale_columns(uint32_t (&rows)[4], const float *by, int lane) {
@@ -336,15 +338,7 @@ __global__ void __launch_bounds__(threads, 2)
     column_grads_kernel(const __grid_constant__ column_task a, const __grid_constant__ chunk_rate rate) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<grads_memory<K, V, delta> *>(memory);
-    {
-        const tile_of tile(a);
-        const int thread = place().thread;
-        if (thread < 64) m.tokens[thread] = tokens_at(a, tile.head, tile.c)[thread];
-        load_steps<K, threads>(m.q, thread, a, a.q, tile.b, tile.hq, tile.c);
-        load_keys<K, threads>(m.x, thread, a, tile.b, tile.hq, tile.c);
-        copy_commit();
-    }
-    __syncthreads();
+    load_operands(m, a);
     place_operands(m, a);
     __syncthreads();
     place_factors(m);

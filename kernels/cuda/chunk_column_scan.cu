@@ -125,7 +125,10 @@ __global__ void __launch_bounds__(column_threads, 3)
         copy_wait<0>();
         publish();
         __syncthreads();
-        if constexpr (delta) place_products<K, true>(m.P, m.G, m.q, m.x, m.tokens, a.documents, at.warp);
+        if constexpr (delta) {
+            place_product<K, false>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
+            place_product<K, true>(m.G, m.x, m.x, m.tokens, a.documents, at.warp);
+        }
         float Y[32], A[32], u[2];
         {
             uint32_t rows[K / 16][4];

@@ -247,19 +247,16 @@ __device__ inline void state_product(float (&d)[32], const uint32_t (&S)[K / 16]
     products_done(d);
 }
 
-// P, and G of falcon2, into their blocks.
-template <int K, bool delta>
-__device__ inline void place_products(float *P, float *G, const __nv_bfloat16 *q, const __nv_bfloat16 *x,
-                                      const float4 *tokens, bool documents, int warp) {
+// Masked a b^T of tiles [64,K] into its blocks: P, or G where `system`. With `over`, these take the place of a tile
+// that all warps are done with then.
+template <int K, bool system, bool over = false>
+__device__ inline void place_product(float *to, const __nv_bfloat16 *a, const __nv_bfloat16 *b, const float4 *tokens,
+                                     bool documents, int warp) {
     float d[32];
-    tile_product<K>(d, operand_tile(q), operand_tile(x));
+    tile_product<K>(d, operand_tile(a), operand_tile(b));
     if (documents) keep_pairs(d, tokens, warp);
-    place_lower<false>(P, d, warp);
-    if constexpr (delta) {
-        tile_product<K>(d, operand_tile(x), operand_tile(x));
-        if (documents) keep_pairs(d, tokens, warp);
-        place_lower<true>(G, d, warp);
-    }
+    if (over) __syncthreads();
+    place_lower<system>(to, d, warp);
 }
 
 } // namespace fwa
