@@ -150,6 +150,9 @@ __global__ void __launch_bounds__(column_threads, 3)
         at.steps(O, R, u);
         if (a.documents) keep_document(R, m.tokens, m.tokens[63].z);
         if (delta && a.r.data) copy_columns(m.v, a, a.r, at.b, at.h, c, at.v, at.warp);
+        auto *stage = reinterpret_cast<__nv_bfloat16 *>(m.P);
+        __syncthreads();
+        stage_columns(stage, O, at.warp);
         const bool emptied = a.documents && m.tokens[63].z > 0.0f;
         const float by[2] = {emptied ? 0.0f : power2(u[0]), emptied ? 0.0f : power2(u[1])};
 #pragma unroll
@@ -167,7 +170,7 @@ __global__ void __launch_bounds__(column_threads, 3)
         __syncthreads();
         at.renew();
         if (c + 1 < a.chunks) at.load(c + 1);
-        write_columns(reinterpret_cast<__nv_bfloat16 *>(m.P), O, a, a.o, at.b, at.h, c, at.v, at.warp);
+        copy_columns(stage, a, a.o, at.b, at.h, c, at.v, at.warp);
     }
     if (a.S_end.data) set_state<K>(S, a.S_end, at.b, at.h, at.v + at.warp * 16);
 }
