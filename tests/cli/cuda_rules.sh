@@ -1,9 +1,9 @@
 #!/bin/sh
-# Every rule learns with its quick kernels what it learns with the general ones: 500 steps of 16 x 256 tokens of real
+# Every rule learns with its quick kernels what it learns with the general ones: 500 steps of 32 x 128 tokens of real
 # text in bf16 on a GPU, its small configuration in two layers of width 128. No loss or norm is ever not finite, no step
 # is skipped, and the mean losses of every 50 steps lie within 0.03 nats of the other run's, of the last 50 within 0.02.
 # FWA_DATA_DIR names a folder with token shards train_*.bin; skips without it, or without a GPU. FWA_TEST_JOBS: rules at
-# once. A rule that has no quick kernels here runs once.
+# once; FWA_TEST_RULES: which ones, of all. A rule that has no quick kernels here runs once.
 . "$(dirname "$0")/lib.sh"
 configs=${FWA_SOURCE_DIR:?names the sources}/configs/lm
 if [ -z "${FWA_DATA_DIR:-}" ]; then
@@ -17,7 +17,7 @@ limit=240
 learn() {
     train 1 "$1" "$configs/$2.yaml" run.backend=cuda data.train="$FWA_DATA_DIR/train_*.bin" data.val='""' eval.every=0 \
         checkpoint.every=0 model.layers=2 model.d_model=128 model.heads=2 model.head_dim=64 model.ffn=344 train.steps=500 \
-        train.seq_len=256 train.micro_batch=16 train.global_batch=16 optimizer.lr=5e-4 schedule.warmup=20 log.every=1
+        train.seq_len=128 train.micro_batch=32 train.global_batch=32 optimizer.lr=5e-4 schedule.warmup=20 log.every=1
     expect 0 || finish
     columns "runs/$1/metrics.jsonl" loss grad_norm skipped >numbers.txt
     # shellcheck disable=SC2016 # awk's variables
@@ -51,13 +51,19 @@ compare() {
 
 running=
 rules=$(awk -F'[(,]' '/^FWA_MIXER/ { print $2 == "softmax" ? "transformer" : $2 }' "$FWA_SOURCE_DIR/kernels/mixers.def")
-for rule in $rules; do
+
+ended() {
+    for one in $running; do
+        wait "${one#*=}" || note_failure "${one%=*}"
+        cat "${one%=*}.txt"
+    done
+    running=
+}
+
+for rule in ${FWA_TEST_RULES:-$rules}; do
     (compare "$rule") >"$rule.txt" 2>&1 &
     running="$running $rule=$!"
-    [ "$(echo "$running" | wc -w)" -lt "${FWA_TEST_JOBS:-4}" ] && continue
-    for one in $running; do wait "${one#*=}" || note_failure "${one%=*}"; done
-    running=
+    [ "$(echo "$running" | wc -w)" -lt "${FWA_TEST_JOBS:-4}" ] || ended
 done
-for one in $running; do wait "${one#*=}" || note_failure "${one%=*}"; done
-cat ./*.txt
+ended
 finish
