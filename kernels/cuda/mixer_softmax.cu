@@ -1,5 +1,6 @@
-// Causal softmax attention on CUDA. A pass in bf16 and chunk form without a cache runs
-// on the first of `kernels` that takes it; all else on the attention core, which is general and fp32. The choice
+// Causal softmax attention on CUDA. A pass in bf16 and chunk form without a cache runs on the first of `kernels` that
+// takes it, one token a sequence in the recurrent form on attention_decode.cu, all else on the attention core, which is
+// general and fp32. The choice
 // depends on backend, shape and strides alone, so that sizes() and the passes agree on it. FWA_ATTENTION=NAME in the
 // environment leaves out all kernels but the one of that name, and FWA_ATTENTION=general all.
 //
@@ -12,6 +13,7 @@
 #include "core/log.h"
 #include "core/shape.h"
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_decode.cuh"
 #include "kernels/cuda/mixer_common.cuh"
 
 namespace {
@@ -76,6 +78,10 @@ void log_line(bool backward, const char *kernel, const char *refusal) {
 bool is_asked_for(const char *name) {
     const char *asked = getenv("FWA_ATTENTION");
     return !asked || !asked[0] || strcmp(asked, name) == 0;
+}
+
+bool decodes(const fwa_mixer_call *call) {
+    return is_asked_for("decode") && attention_decode_takes(call);
 }
 
 const attention_kernel *first_to_take(fwa_stream *stream, const attention_task &task, bool backward, bool log,
@@ -150,6 +156,11 @@ fwa_status bind_grads(fwa_stream *stream, const fwa_mixer_call *call, const choi
 
 fwa_status sizes(const fwa_backend *backend, const fwa_mixer_call *call, size_t *saved, size_t *scratch) {
     FWA_TRY(fwa_mixer_check_options(&fwa_rule_softmax, call));
+    if (decodes(call)) {
+        *saved = 0;
+        *scratch = attention_decode_scratch(call);
+        return FWA_OK;
+    }
     const choice c = choose(backend, backend->stream, call, task_of(call, {}), false);
     if (!c.forward) return mixer_sizes(general, backend, call, saved, scratch);
     *saved = c.saved;
@@ -160,6 +171,10 @@ fwa_status sizes(const fwa_backend *backend, const fwa_mixer_call *call, size_t 
 fwa_status forward(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call) {
     FWA_TRY(fwa_mixer_check(&fwa_rule_softmax, backend, call));
     attention_task task = task_of(call, {});
+    if (decodes(call)) {
+        FWA_TRY(check_memory("scratch", call->scratch, attention_decode_scratch(call)));
+        return attention_decode(stream, backend->compute, call, task.scale);
+    }
     const choice c = choose(backend, stream, call, task, true);
     if (!c.forward) return mixer_forward(general, backend, stream, call);
     FWA_TRY(bind(call, c, &task));
