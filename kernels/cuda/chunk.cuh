@@ -258,11 +258,12 @@ template <int columns>
 __device__ inline uint4 *blocks_at(uint4 *matrices, const chunk_task &a, int64_t head, int c, int V, int v) {
     return blocks_at<columns>(matrices, head * a.chunks + c, V, v);
 }
-// The warp's 16 rows, as first operands; to: of the first of these.
-template <int columns> __device__ inline void keep_blocks(uint4 *to, const uint32_t (&d)[columns / 16][4]) {
-    auto *own = reinterpret_cast<uint32_t *>(to) + threadIdx.x % 32;
+// The warp's 16 rows, as first operands, 16 columns each from 16 `first` on; to: of the first of these rows.
+template <int columns, int steps = columns / 16>
+__device__ inline void keep_blocks(uint4 *to, const uint32_t (&d)[steps][4], int first = 0) {
+    auto *own = reinterpret_cast<uint32_t *>(to) + first * 64 + threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < columns / 4; i++) own[(i % 2 * (columns / 8) + i / 4 * 2 + i % 4 / 2) * 32] = d[i / 4][i % 4];
+    for (int i = 0; i < steps * 4; i++) own[(i % 2 * (columns / 8) + i / 4 * 2 + i % 4 / 2) * 32] = d[i / 4][i % 4];
 }
 // Where piece p of a matrix [rows,columns] stands in its tiles.
 template <int rows, int columns> __device__ inline int block_place(int p) {

@@ -39,6 +39,12 @@ struct serial_pass {
     bool alone;
 };
 
+// First operands of 64 columns out of accumulators, from step `first` of 16 on.
+template <int n> __device__ inline void fragments(uint32_t (&to)[4][4], const float (&d)[n], int first) {
+#pragma unroll
+    for (int step = 0; step < 4; step++) fragment(to[step], d, first + step);
+}
+
 // Eight elements of a thread in rows i and i + 8 times M: 16 columns from s0 on, before the warp's rows or the same.
 __device__ inline void far_block(float *P, const delta_gates &gates, int s0, int warp, int i, int t) {
     const float low = gates.near[i], high = gates.near[i + 8];
@@ -60,13 +66,13 @@ __device__ inline void near_block(float *P, const delta_gates &gates, int s0, in
 template <int K> struct serial_block {
     const delta_task &a;
     serial_memory<K> &m;
-    int head, b, h, V, v, segment, thread, warp;
+    int head, b, h, hq, V, v, segment, thread, warp;
 
     __device__ serial_block(const delta_task &task, serial_memory<K> &memory, const serial_pass &pass)
         : a(task), m(memory) {
         const int heads = a.B * a.H, block = static_cast<int>(blockIdx.x);
         V = pass.V, v = block % pass.slices * 64;
-        head = block / pass.slices % heads, b = head / a.H, h = head % a.H;
+        head = block / pass.slices % heads, b = head / a.H, h = head % a.H, hq = h / a.group;
         segment = block / pass.slices / heads;
         thread = static_cast<int>(threadIdx.x), warp = thread / 32;
     }
@@ -104,7 +110,7 @@ template <int K> struct serial_block {
     // Keeps addresses of one phase of the loop from being prepared, and held in registers, in front of it.
     __device__ void renew() {
         asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-        asm volatile("" : "+r"(head), "+r"(b), "+r"(h), "+r"(v));
+        asm volatile("" : "+r"(head), "+r"(b), "+r"(h), "+r"(hq), "+r"(v));
         warp = thread / 32;
     }
 
@@ -114,9 +120,11 @@ template <int K> struct serial_block {
         for (int i = thread; i < 1024; i += serial_threads) to[i] = make_uint4(0, 0, 0, 0);
         __syncthreads();
     }
-    __device__ void load_keys_queries(int c) const {
-        load_keys<K, serial_threads>(m.x, thread, a, b, h / a.group, c);
-        load_steps<K, serial_threads>(m.q, thread, a, a.q, b, h / a.group, c);
+    __device__ void load_x(int c) const {
+        load_keys<K, serial_threads>(m.x, thread, a, b, hq, c);
+    }
+    __device__ void load_queries(int c) const {
+        load_steps<K, serial_threads>(m.q, thread, a, a.q, b, hq, c);
     }
     // 64 columns of v or of the gradient of o.
     __device__ void load_columns(chunk_view view, int c) const {
@@ -152,25 +160,52 @@ template <int K> struct serial_block {
                          (thread - inverse_pieces * 16 / 128) * 128);
         if (t >= a.T) return;
         if (K == 128 || at == 0) {
-            prefetch_far(a.q.row(b, t, h / a.group) + at);
-            if (t >= a.shift) prefetch_far(a.k.row(b, t - a.shift, h / a.group) + at);
+            prefetch_far(a.q.row(b, t, hq) + at);
+            if (t >= a.shift) prefetch_far(a.k.row(b, t - a.shift, hq) + at);
         }
         if (at == 0 && view.data) prefetch_far(view.row(b, t, h) + v);
     }
 
-    // P = (Q X^T) o M in two parts. Blocks of 16 columns beyond the warp's rows are zeros.
-    __device__ void reads() const {
+    // H = S^T X^T, and where there are `reads` P = (Q X^T) o M into its tiles. bf16 of S, which is the operand, is kept
+    // at `keep` if that is not null.
+    template <bool reads> __device__ void first_products(float (&H)[32], const float (&S)[K / 2], uint4 *keep) const {
         float P[32];
+        uint32_t rows[4][4];
         const serial_operands<K> tiles(m);
         products_begin();
 #pragma unroll
-        for (int k = 0; k < K; k += 16) {
+        for (int k = 0; reads && k < K; k += 16) {
             const int at = k / 64 * 4096 + k % 64;
             product<64, 0, 0>(P, tiles.q.k(at), tiles.x.k(at), k > 0);
         }
+        if constexpr (reads) {
+            products_commit();
+            products_wait<0>();
+            products_done(P);
+            place_reads(P);
+        }
+        fragments(rows, S, 0);
+        products_begin();
+#pragma unroll
+        for (int step = 0; step < 4; step++) product<64, 0>(H, rows[step], tiles.x.k(step * 16), step > 0);
         products_commit();
+        if (keep) keep_blocks<K, 4>(keep, rows);
         products_wait<0>();
-        products_done(P);
+        products_done(H);
+        if constexpr (K == 128) {
+            fragments(rows, S, 4);
+            products_begin();
+#pragma unroll
+            for (int step = 0; step < 4; step++) product<64, 0>(H, rows[step], tiles.x.k(4096 + step * 16), true);
+            products_commit();
+            if (keep) keep_blocks<K, 4>(keep, rows, 4);
+            products_wait<0>();
+            products_done(H);
+        }
+    }
+
+    // Q X^T times M, in two parts. Blocks of 16 columns beyond the warp's rows are zeros.
+    __device__ void place_reads(float (&P)[32]) const {
         const int lane = thread % 32, t = lane % 4, i = warp * 16 + lane / 4;
         const int to = swizzled<64>(warp * 16 + lane % 16, lane / 16 * 8);
 #pragma unroll

@@ -80,20 +80,34 @@ __device__ inline float quad_sum(float x) {
     return x + __shfl_xor_sync(everyone, x, 2);
 }
 
+// What a tile [64,columns] has where a thread's accumulators are: columns 8 j + 2 t, + 1 of its rows g and g + 8, which
+// are swizzled alike. half: where this warpgroup's columns start.
+template <int columns> struct own_pairs {
+    const __nv_bfloat16 *tile;
+    int base, first;
+    __device__ explicit own_pairs(const __nv_bfloat16 *half) {
+        const place at;
+        base = columns == 128 ? 0 : at.group * 32;
+        tile = half - base, first = swizzled<64>(at.row, at.t * 2);
+    }
+    __device__ float4 get(int j) const {
+        const __nv_bfloat16 *from = tile + (first ^ (base + j * 8));
+        const uint32_t low = *reinterpret_cast<const uint32_t *>(from);
+        const uint32_t high = *reinterpret_cast<const uint32_t *>(from + 8 * 64);
+        return make_float4(__uint_as_float(low << 16), __uint_as_float(low & 0xffff0000u), __uint_as_float(high << 16),
+                           __uint_as_float(high & 0xffff0000u));
+    }
+};
+
 // d [64,columns/2] times `tile` elementwise, summed over the columns: rows g and g + 8.
 template <int columns> __device__ inline float2 row_dots(const float (&d)[columns / 4], const __nv_bfloat16 *half) {
-    const place at;
+    const own_pairs<columns> tile(half);
     float low = 0.0f, high = 0.0f;
 #pragma unroll
     for (int j = 0; j < columns / 16; j++) {
-        const int base = columns == 128 ? 0 : at.group * 32;
-        const __nv_bfloat16 *tile = half - base;
-        const auto a = __bfloat1622float2(
-            *reinterpret_cast<const __nv_bfloat162 *>(tile + swizzled<64>(at.row, base + j * 8 + at.t * 2)));
-        const auto b = __bfloat1622float2(
-            *reinterpret_cast<const __nv_bfloat162 *>(tile + swizzled<64>(at.row + 8, base + j * 8 + at.t * 2)));
-        low += d[j * 4] * a.x + d[j * 4 + 1] * a.y;
-        high += d[j * 4 + 2] * b.x + d[j * 4 + 3] * b.y;
+        const float4 x = tile.get(j);
+        low += d[j * 4] * x.x + d[j * 4 + 1] * x.y;
+        high += d[j * 4 + 2] * x.z + d[j * 4 + 3] * x.w;
     }
     return make_float2(quad_sum(low), quad_sum(high));
 }
@@ -137,15 +151,12 @@ __device__ inline void copy_rows(const __nv_bfloat16 *half, __nv_bfloat16 *to, i
 template <int columns>
 __device__ inline void add_rows(float (&d)[columns / 4], const __nv_bfloat16 *half, const float *by) {
     const place at;
-    const int base = columns == 128 ? 0 : at.group * 32;
+    const own_pairs<columns> tile(half);
     const float low = by[at.row], high = by[at.row + 8];
 #pragma unroll
     for (int j = 0; j < columns / 16; j++) {
-        const auto x = __bfloat1622float2(
-            *reinterpret_cast<const __nv_bfloat162 *>(half - base + swizzled<64>(at.row, base + j * 8 + at.t * 2)));
-        const auto y = __bfloat1622float2(
-            *reinterpret_cast<const __nv_bfloat162 *>(half - base + swizzled<64>(at.row + 8, base + j * 8 + at.t * 2)));
-        d[j * 4] += low * x.x, d[j * 4 + 1] += low * x.y, d[j * 4 + 2] += high * y.x, d[j * 4 + 3] += high * y.y;
+        const float4 x = tile.get(j);
+        d[j * 4] += low * x.x, d[j * 4 + 1] += low * x.y, d[j * 4 + 2] += high * x.z, d[j * 4 + 3] += high * x.w;
     }
     __syncwarp();
 }
