@@ -2,8 +2,6 @@
 // memory is laid out, what runs in which order. falcon3.
 #include "kernels/cuda/chunk_window.cuh"
 
-#include <cstdlib>
-
 #include "kernels/cuda/chunk_call.cuh"
 #include "kernels/cuda/chunk_edges.cuh"
 #include "kernels/cuda/moves.cuh"
@@ -13,7 +11,6 @@ namespace {
 using namespace fwa;
 
 const char *refusal(const mixer_kit &, const fwa_mixer_call *call) {
-    if (!getenv("FWA_CHUNK_WINDOW")) return "its chunk kernels have not run on a GPU (FWA_CHUNK_WINDOW=1 takes them)";
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
     if (call->options.window > 8) return "the window is longer than 8";
     if (call->options.read != FWA_READ_AFTER_WRITE) return "the read comes before the write";
@@ -44,6 +41,7 @@ void plan_gates(const mixer_kit &kit, fwa_bump *kept, layout *l) {
 void plan_grads(fwa_bump *scratch, const mixer_task &a, window_task *t) {
     const int64_t tiles = a.B * a.H * t->chunks, rows = tiles * tile_rows_64, edges = tiles * (2 * t->halo + 1);
     t->grads = FWA_TAKE(scratch, uint4, tiles * a.K * a.V / 8);
+    t->coefficients = FWA_TAKE(scratch, __nv_bfloat16, rows * a.V);
     t->pulls = FWA_TAKE(scratch, __nv_bfloat16, rows * a.V);
     t->members = FWA_TAKE(scratch, __nv_bfloat16, rows * t->window * a.V);
     t->close = FWA_TAKE(scratch, float, tiles *window_close(t->window));

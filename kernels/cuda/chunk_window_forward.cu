@@ -7,8 +7,8 @@
 //   S' = h_C S + sum_l e^{u_C - u_C(l)} x_l C_l^T
 //
 // so that a step takes one sum over all earlier pairs, for its new member. Everything between products is fp32; S and
-// keys are bf16 operands, C two bf16 parts in the reads. o and the leaving state are overwritten; S before every chunk,
-// r_ii and C are kept as bf16 where a backward pass follows.
+// keys are bf16 operands, C two bf16 parts in the reads. o and the leaving state are overwritten; S before every chunk
+// and r_ii are kept as bf16 where a backward pass follows.
 #include "kernels/cuda/chunk_window_serial.cuh"
 
 namespace {
@@ -73,12 +73,11 @@ template <int W> struct window_column {
     }
 };
 
-// A column through the 16 steps of block b. fresh, coefficients: row 0 of this column; null: not kept. Rows before the
+// A column through the 16 steps of block b. fresh: row 0 of this column; null: not kept. Rows before the
 // chunk are steps that write nothing. Nothing is written to shared memory between the steps, so that loads can go
 // ahead.
 template <int K, int W>
-__device__ void solve_steps(const window_block<K, W> &at, window_column<W> &column, int b, __nv_bfloat16 *fresh,
-                            __nv_bfloat16 *coefficients) {
+__device__ void solve_steps(const window_block<K, W> &at, window_column<W> &column, int b, __nv_bfloat16 *fresh) {
     constexpr int D = W - 1;
     auto &m = at.m;
     const int v = at.thread, width = at.V;
@@ -114,7 +113,6 @@ __device__ void solve_steps(const window_block<K, W> &at, window_column<W> &colu
         m.rows[swizzled<64>(i, v)] = __ushort_as_bfloat16(static_cast<unsigned short>(reads[k / 2] >> k % 2 * 16));
         if (i < D) continue;
         m.columns[column_place(i - D, v)] = complete[k];
-        if (coefficients) coefficients[(i - D) * width] = __float2bfloat16(complete[k]);
     }
 }
 
@@ -123,21 +121,17 @@ template <int K, int W> __device__ void solve_columns(const window_block<K, W> &
     constexpr int D = W - 1;
     const int64_t own = at.rows_at(c) + at.thread;
     __nv_bfloat16 *fresh = at.a.fresh ? at.a.fresh + own : nullptr;
-    __nv_bfloat16 *coefficients = at.a.coefficients ? at.a.coefficients + own : nullptr;
     window_column<W> column = {};
 #pragma unroll 1
     for (int b = 0; b < 4; b++) {
         if (b > 0) at.template far_sums<false>(b);
         __syncthreads();
-        if (at.thread < 64) solve_steps(at, column, b, fresh, coefficients);
+        if (at.thread < 64) solve_steps(at, column, b, fresh);
         __syncthreads();
     }
     if (at.thread < 64) {
 #pragma unroll
-        for (int j = 0; j < D; j++) {
-            at.m.columns[column_place(64 - D + j, at.thread)] = column.z[j];
-            if (coefficients) coefficients[(64 - D + j) * at.V] = __float2bfloat16(column.z[j]);
-        }
+        for (int j = 0; j < D; j++) at.m.columns[column_place(64 - D + j, at.thread)] = column.z[j];
     }
     __syncthreads();
 }

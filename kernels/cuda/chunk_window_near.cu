@@ -6,7 +6,8 @@
 //
 // where y_j is what steps > i add to the gradient of the residual of j. A pair's first residual and the values are
 // enough to have all others again, as in the forward pass. A warp takes a chunk of a value head, step by step, lanes
-// along V; the sums of a step are made at once. fp32; overwritten, the same bits every time.
+// along V; the sums of a step are made at once. fp32; overwritten, the same bits every time. The coefficients of pairs
+// at their last step are left as bf16 for what far pairs make.
 #include "kernels/cuda/chunk_rows.cuh"
 #include "kernels/cuda/chunk_window.cuh"
 
@@ -120,6 +121,9 @@ template <int W, int V> struct near_block {
 #pragma unroll
         for (int n = 0; n < N * W; n++) to[n % W][n / W] = all[n];
     }
+    __device__ void keep_coefficients(const float (&z)[N], int r) const {
+        store(a.coefficients + (tile * 64 + r) * V + lane * N, repack<__nv_bfloat16>(z));
+    }
     __device__ float weight(const gate_row &g, int j) const {
         return static_cast<float>(D - j) < g.pairs ? g.w : 0.0f;
     }
@@ -189,6 +193,7 @@ template <int W, int V> struct near_block {
             for (int n = 0; n < 2 * D; n++)
                 rows.z[n][k] = rows.keep * rows.z[n][k] + (n < D ? 0.0f : rows.weight[n - D] * rows.r[n - D][k]);
         }
+        keep_coefficients(rows.z[D], i - D);
         sums[W * W] = dot(d_o, last);
 #pragma unroll
         for (int p = 1; p < D; p++) sums[W * W + p] = dot(d_o, rows.z[2 * D - p]);
@@ -241,6 +246,8 @@ template <int W, int V> struct near_block {
             step(rows, i, g);
             u_before = g.u;
         }
+#pragma unroll
+        for (int j = 0; j < D; j++) keep_coefficients(rows.z[D + j], 64 - D + j);
         __syncwarp();
         float *to = a.close + tile * window_close(W);
         for (int n = lane; n < window_close(W); n += 32) to[n] = m.close[n];
