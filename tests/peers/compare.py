@@ -87,16 +87,25 @@ def peer_ops(runner):
                                                 args.shapes, *extra]) if "B" in row}
 
 
-def ops_table(runner):
-    args = runner.args
-    lines = []
-    peers = peer_ops(runner)
-    for shape in args.shapes.split(","):
+def own_ops(runner):
+    """(shape, rule, pass) -> ms."""
+    found = {}
+    for shape in runner.args.shapes.split(","):
         B, T, H, K = shape.split("x")
         sizes = ["--B", B, "--T", T, "--H", H, "--K", K, "--V", K]
         rules = [rule for rule, _ in PAIRS]
-        ours = runner.rows("fwa_ops", [args.fwa, "bench", "op", *rules, *sizes, "--json", "--backend", "cuda"])
-        ms = {(row["name"], row["pass"]): row["ms_median"] for row in ours}
+        rows = runner.rows("fwa_ops", [runner.args.fwa, "bench", "op", *rules, *sizes, "--json", "--backend", "cuda"])
+        found.update({(shape, row["name"], row["pass"]): row["ms_median"] for row in rows})
+    return found
+
+
+def ops_table(runner):
+    args = runner.args
+    lines = []
+    ours, peers = own_ops(runner), peer_ops(runner)
+    for shape in args.shapes.split(","):
+        B, T, H, K = shape.split("x")
+        ms = {(rule, which): value for (at, rule, which), value in ours.items() if at == shape}
         theirs = {op: row for (at, op), row in peers.items() if at == shape}
         lines += [f"B {B}, T {T}, {H} heads of {K}, bf16, ms; ratio: ours / theirs, below 1 is faster", "",
                   "| rule | forward | forward + backward | peer | forward | forward + backward | ratio | ratio |",
@@ -168,11 +177,13 @@ def rules_table(runner):
         all_rules = sorted(path.stem for path in (ROOT / "configs/lm/medium").glob("*.yaml"))
         names = args.rules.split(",") if args.rules else all_rules
         names.sort(key=lambda rule: rule != "transformer")
-        rows = [{**row, "config": rule} for rule in names for row in runner.rows(f"fwa_{name}", [
-            args.fwa, "bench", "step", (folder / f"{rule}.yaml").relative_to(ROOT), "run.backend=cuda",
-            f"train.micro_batch={batch}", f"train.global_batch={batch}", "--steps", args.steps])]
-        beside = None
-        if rows and rows[0]["config"] == "transformer":
+        rows, beside = [], None
+        for rule in names:
+            rows += [{**row, "config": rule} for row in runner.rows(f"fwa_{name}", [
+                args.fwa, "bench", "step", (folder / f"{rule}.yaml").relative_to(ROOT), "run.backend=cuda",
+                f"train.micro_batch={batch}", f"train.global_batch={batch}", "--steps", args.steps])]
+            if rule != "transformer" or not rows:
+                continue
             flops = 1e9 * rows[0]["gflops"] / rows[0]["tokens_per_s"]
             command = [sys.executable, HERE / "torch_step.py", "--device", "cuda", "--preset", name, "--batch", batch]
             for variant in args.torch or ["--compile --weights bf16 --attention cudnn"]:
