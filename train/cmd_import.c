@@ -114,6 +114,7 @@ static fwa_status write_checkpoint(const import *in, const char *run, const char
                                         .command = command,
                                         .choices = ""};
     const int64_t bytes = fwa_params_count(&in->model->params) * (int64_t)fwa_dtype_size(in->backend->master);
+    FWA_TRY(fwa_make_folders(run));
     FWA_TRY(fwa_checkpoint_begin(&writer, run, in->step, 0, bytes));
     FWA_TRY_GOTO(fwa_checkpoint_write_shard(writer, parts, in->model->params.count), done);
     FWA_TRY_GOTO(fwa_checkpoint_publish(writer, 1, &state), done);
