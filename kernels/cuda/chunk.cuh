@@ -137,8 +137,8 @@ __device__ inline void load_values(__nv_bfloat16 *tile, int thread, const chunk_
     load_tile<64, threads>(tile, thread, {a.v.row(b, first, h) + v0, a.v.time, -first, a.T - first, head, V, a.q.data});
 }
 
-// The mask of a tile: with which weight pair s stands in the state after step i, from gates in shared memory and, in
-// the band under the diagonal alone, in device memory.
+// The mask of a tile: with which weight pair s stands in the state after step i. `band`, under the diagonal alone, may
+// lie in device memory.
 template <bool window> struct tile_mask {
     const float *u, *w, *far; // [64]
     const float2 *band;       // [64]
@@ -150,6 +150,12 @@ template <bool window> struct tile_mask {
         float weight = d >= halo ? far[s] * power2(u_i - u[min(s + halo, 63)]) : 0.0f;
         if (d >= 0 && d < halo) weight = d == 0 ? w[s] : d == 1 ? band[s].x : band[s].y;
         return weight;
+    }
+    // The same in blocks of 16 columns that end above the diagonal's: `band` false where another lies between, s + halo
+    // < i there.
+    __device__ float below(int i, int s, float u_i, bool banded) const {
+        if constexpr (!window) return w[s] * power2(u_i - u[s]);
+        return banded ? at(i, s, u_i) : far[s] * power2(u_i - u[s + halo]);
     }
 };
 

@@ -50,11 +50,14 @@ __device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D
     for (int j = 0; j < 2; j++) {
         uint32_t pairs[4] = {}, grads[4] = {};
         if (at.group * 2 + j <= at.warp) {
+            const bool far_below = at.group * 2 + j + window < at.warp;
 #pragma unroll
             for (int n = 0; n < 8; n++) {
                 const int s = (at.group * 2 + j) * 16 + n / 4 * 8 + at.t * 2 + n % 2, high = n % 4 / 2, k = j * 8 + n;
                 const float both = P[k] * D[k];
-                const weighed pair = weigh(mask, at.row + high * 8, s, high ? u_high : u_low, both, apart);
+                const float u_i = high ? u_high : u_low;
+                const weighed pair =
+                    far_below ? weigh_below(mask, s, u_i, both) : weigh(mask, at.row + high * 8, s, u_i, both, apart);
                 row[high] += window ? pair.weight * both : m.w[s] * pair.part;
                 column[j * 4 + n / 4 * 2 + n % 2] += pair.part;
                 P[k] *= pair.weight;

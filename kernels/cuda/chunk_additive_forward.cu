@@ -23,20 +23,19 @@ template <int K, bool window> struct forward_memory {
     __nv_bfloat16 p[64 * 64]; // masked, then o
     float u[2][64], w[2][64], leave[2][64], history[2][64];
     float far[window ? 64 : 1];
+    float2 band[window ? 64 : 1];
 };
 
 // Gates of a row, read a chunk ahead.
 struct row_gates {
     float u, w, last, far;
+    float2 band;
 };
 
 template <bool window> __device__ row_gates read_gates(const chunk_task &a, int64_t head, int c, int row) {
     const int64_t at = (head * a.chunks + c) * 64;
-    row_gates g = {a.u[at + row], a.w[at + row], a.u[at + 63], 0.0f};
-    if (window) {
-        g.far = a.far[at + row];
-        prefetch(a.band + at + row);
-    }
+    row_gates g = {a.u[at + row], a.w[at + row], a.u[at + 63], 0.0f, {}};
+    if (window) g.far = a.far[at + row], g.band = a.band[at + row];
     return g;
 }
 
@@ -46,7 +45,7 @@ __device__ void write_gates(forward_memory<K, window> &m, int stage, int row, co
     m.w[stage][row] = g.w;
     m.history[stage][row] = power2(g.u);
     if (!window) m.leave[stage][row] = g.w * power2(g.last - g.u);
-    if (window) m.far[row] = g.far;
+    if (window) m.far[row] = g.far, m.band[row] = g.band;
 }
 
 // Masked P of the tile, bf16, into shared memory. Blocks of 16 columns beyond the warp's rows are zeros.
@@ -62,7 +61,9 @@ __device__ void masked_reads(forward_memory<K, window> &m, const tile_mask<windo
 #pragma unroll
             for (int n = 0; n < 8; n++) {
                 const int s = j * 16 + n / 4 * 8 + t * 2 + n % 2, high = n % 4 / 2;
-                P[j * 8 + n] *= mask.at(i + high * 8, s, high ? u_high : u_low);
+                const float u_i = high ? u_high : u_low;
+                P[j * 8 + n] *=
+                    j < warp ? mask.below(i + high * 8, s, u_i, j + 1 == warp) : mask.at(i + high * 8, s, u_i);
             }
             fragment(pairs, P, j);
         }
@@ -144,8 +145,7 @@ __global__ void __launch_bounds__(threads, forward_blocks)
             at.load_x_v(c + 1);
             if (thread < 64) gates = read_gates<window>(a, head, c + 1, thread);
         }
-        const tile_mask<window> mask = {m.u[stage], m.w[stage], m.far,
-                                        a.band + (static_cast<int64_t>(head) * a.chunks + c) * 64, a.halo};
+        const tile_mask<window> mask = {m.u[stage], m.w[stage], m.far, m.band, a.halo};
         float O[32];
         {
             float P[32];

@@ -39,6 +39,13 @@ __device__ inline weighed weigh(const tile_mask<window> &mask, int i, int s, flo
     }
 }
 
+// The same in blocks of 16 columns with another between them and the diagonal's, or without a window any before it.
+template <bool window>
+__device__ inline weighed weigh_below(const tile_mask<window> &mask, int s, float u_i, float both) {
+    const float decay = power2(u_i - mask.u[window ? s + mask.halo : s]);
+    return {(window ? mask.far[s] : mask.w[s]) * decay, decay * both};
+}
+
 // Of a chunk without a window, by one warp: lane l has rows 2 l and 2 l + 1. With G = P o D, L = X . Z:
 //   dw_s  = sum_{i >= s} e^{u_i - u_s} G_is + e^{u_C - u_s} L_s
 //   dlg_t = sum_{i >= t > s} M_is G_is + sum_{i >= t} h_i Q_i . Y_i + sum_{s < t} M_Cs L_s + h_C <S, dS'>

@@ -157,12 +157,15 @@ __device__ void add_masked(const head_block<K, V, window> &block, float (&E)[16]
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         if (at.group * 2 + j > at.warp) continue;
+        const bool far_below = at.group * 2 + j + window < at.warp;
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const int s = (at.group * 2 + j) * 16 + n / 4 * 8 + at.t * 2 + n % 2, high = n % 4 / 2, k = j * 8 + n;
             const float4 &reads = block.m.reads[k / 4][at.thread];
             const float P = n % 4 == 0 ? reads.x : n % 4 == 1 ? reads.y : n % 4 == 2 ? reads.z : reads.w;
-            const weighed pair = weigh(mask, at.row + high * 8, s, high ? u_high : u_low, P * D[k], apart);
+            const float u_i = high ? u_high : u_low;
+            const weighed pair = far_below ? weigh_below(mask, s, u_i, P * D[k])
+                                           : weigh(mask, at.row + high * 8, s, u_i, P * D[k], apart);
             row[high] += window ? pair.weight * (P * D[k]) : mask.w[s] * pair.part;
             column[j * 4 + n / 4 * 2 + n % 2] += pair.part;
             E[k] += pair.weight * D[k];
