@@ -173,6 +173,8 @@ static fwa_status check_states(const fwa_rule *rule, const fwa_backend *backend,
 fwa_status fwa_mixer_check(const fwa_rule *rule, const fwa_backend *backend, const fwa_mixer_call *call) {
     const fwa_mixer_shape *s = &call->shape;
     FWA_TRY(fwa_mixer_check_options(rule, call));
+    FWA_CHECK(!call->handover || backend->kind == FWA_BACKEND_CUDA, FWA_UNSUPPORTED,
+              "%s: the cpu backend takes no handover, expected null", rule->name);
     const fwa_dtype act = backend->compute, mst = backend->master;
     const bool channel = rule->inputs & FWA_INPUT_BETA_CHANNEL, beta = channel || (rule->inputs & FWA_INPUT_BETA);
     const bool lambda = (rule->inputs & FWA_INPUT_LAMBDA) && call->options.ridge != FWA_RIDGE_NONE;

@@ -137,6 +137,16 @@ typedef struct fwa_mixer_state {
 
 // One call. Memory is the caller's: outputs, `saved` (written by forward where `save`, read by backward, untouched
 // between), `scratch` (free between calls); sizes from fwa_mixer.sizes.
+// How states travel between ranks while a call is under way, for kernels that have `hands_over`. They give the stream
+// all work that needs no incoming state, then call receive(), which gives it what completes in.S and in.z (in the
+// backward pass those of d_out), and send() as soon as out.S and out.z (those of d_in) are complete behind what the
+// stream has been given: work that needs and makes no state comes behind. Each once, on the calling thread.
+typedef struct fwa_handover {
+    void *context;
+    fwa_status (*receive)(void *context);
+    fwa_status (*send)(void *context);
+} fwa_handover;
+
 typedef struct fwa_mixer_call {
     fwa_mixer_options options;
     fwa_mixer_shape shape;
@@ -145,10 +155,11 @@ typedef struct fwa_mixer_call {
     fwa_tensor q, k, v, beta, lambda, log_decay; // scalars absent where the rule does not take them
     fwa_tensor reset;                            // u8 [B,T], 1 at a document's first token; absent: none
     fwa_mixer_state in;
-    fwa_tensor tail_reset;     // the same of the steps of the incoming tail [B,n]; absent: no document starts there
-    fwa_tensor o;              // overwritten; under `save` it stays for the backward pass, as `saved` does
-    fwa_mixer_state out;       // tensors that are present are overwritten; absent ones are not computed
-    fwa_tensor saved, scratch; // u8
+    fwa_tensor tail_reset;        // the same of the steps of the incoming tail [B,n]; absent: no document starts there
+    fwa_tensor o;                 // overwritten; under `save` it stays for the backward pass, as `saved` does
+    fwa_mixer_state out;          // tensors that are present are overwritten; absent ones are not computed
+    fwa_tensor saved, scratch;    // u8
+    const fwa_handover *handover; // null: the incoming states are complete
 } fwa_mixer_call;
 
 // Gradients. d_o and d_out arrive (absent = 0); the rest is overwritten where present.
@@ -167,6 +178,7 @@ typedef struct fwa_mixer {
     fwa_status (*forward)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call);
     fwa_status (*backward)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call,
                            const fwa_mixer_grads *grads);
+    bool hands_over; // takes calls with `handover`
 } fwa_mixer;
 
 // Rows of a tail or cache [B,n,Hq,K] (or v's), 0 for an absent one.

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Groups in the ring, at most, for every rank: n ranks idle for (n-1) of the n-1 + groups steps of a pass.
-enum { GROUPS_A_RANK = 4 };
+// Groups in the ring, at most, for every rank: n ranks idle for (n-1) of the n-1 + groups steps of a pass. Fewer where
+// kernels hand states over in the middle of a call, and a group that does not fill the device takes as long as all.
+enum { GROUPS_A_RANK = 4, GROUPS_HANDED_OVER = 1 };
 
 // Sizes of what a piece needs.
 typedef struct ring {
@@ -21,16 +22,16 @@ typedef struct ring {
 } ring;
 
 // FWA_RING_GROUPS in the environment of all ranks takes the place of the number above, for measuring.
-static int64_t most_groups(const fwa_layer_context *ctx) {
+static int64_t most_groups(const fwa_layer_context *ctx, bool handed_over) {
     const char *asked = getenv("FWA_RING_GROUPS");
     const int64_t most = asked ? strtoll(asked, NULL, 10) : 0;
-    return most > 0 ? most : (int64_t)GROUPS_A_RANK * ctx->sp->size;
+    return most > 0 ? most : (int64_t)(handed_over ? GROUPS_HANDED_OVER : GROUPS_A_RANK) * ctx->sp->size;
 }
 
 // The most groups of ctx->heads heads, sequences before heads. Value heads of one query head part only where
 // no key comes in, as its gradient would have to be added up, too.
-static void choose_groups(const fwa_layer_context *ctx, const fwa_mixer_shape *s, ring *r) {
-    const int64_t most = r->matrix ? most_groups(ctx) : 1;
+static void choose_groups(const fwa_layer_context *ctx, const fwa_mixer_shape *s, bool handed_over, ring *r) {
+    const int64_t most = r->matrix ? most_groups(ctx, handed_over) : 1;
     const bool one = s->Hq == 1 && r->keys == 0;
     r->groups = r->across = 1;
     for (int64_t i = 1; i <= ctx->B * s->H; i++) {
@@ -57,7 +58,7 @@ static ring ring_of(const fwa_mixer_layer *layer, const fwa_layer_context *ctx) 
     r.keys = r.values + (r.shifted ? 1 : 0);
     // The first token of a sequence has no pair under next_latent.
     r.n = fwa_min(r.values, fwa_max(0, ctx->position - (r.shifted ? 1 : 0)));
-    choose_groups(ctx, s, &r);
+    choose_groups(ctx, s, layer->kernels->hands_over, &r);
     r.state = r.matrix ? r.nb * r.nh * s->K * (s->V + (spec->options.normalized_read ? 1 : 0)) : 0;
     return r;
 }
@@ -335,7 +336,25 @@ static fwa_status pass_on(const fwa_layer_context *ctx, fwa_tensor send, fwa_ten
                         receives ? sp->rank - step : 0);
 }
 
-// While this rank works on group g, the next one works on group g - 1, whose state it gets as this one gets that of g.
+// A group's state on its way while its call is under way.
+typedef struct handing {
+    const fwa_layer_context *ctx;
+    fwa_tensor send, receive;
+    int step;
+} handing;
+
+static fwa_status receive_state(void *context) {
+    const handing *h = context;
+    return pass_on(h->ctx, fwa_tensor_absent(), h->receive, h->step);
+}
+
+static fwa_status send_state(void *context) {
+    const handing *h = context;
+    return pass_on(h->ctx, h->send, fwa_tensor_absent(), h->step);
+}
+
+// While this rank works on group g, the next one works on group g - 1, whose state it gets as this one gets that of g:
+// in front of the call, or where its kernels ask for it.
 fwa_status fwa_mixer_ring_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, bool train,
                                   const fwa_mixer_acts *acts, fwa_tensor scratch) {
     const ring r = ring_of(layer, ctx);
@@ -346,14 +365,20 @@ fwa_status fwa_mixer_ring_forward(const fwa_mixer_layer *layer, const fwa_layer_
     FWA_TRY(receive_rows(ctx, &x, acts->cut.keys, acts->k, r.keys));
     FWA_TRY(receive_rows(ctx, &x, acts->cut.values, acts->v, r.values));
     const fwa_tensor send = is_last(ctx) ? none : x.send;
+    const bool hands_over = layer->kernels->hands_over;
     for (int64_t g = 0; g < r.groups; g++) {
         fwa_mixer_call call = call_of(layer, ctx, train, acts, &r, g);
-        FWA_TRY(pass_on(ctx, g ? send : none, slice(acts->cut.states, 0, g, 1), 1));
+        handing states = {ctx, send, slice(acts->cut.states, 0, g, 1), 1};
+        const fwa_handover handover = {&states, receive_state, send_state};
+        if (hands_over)
+            call.handover = &handover;
+        else
+            FWA_TRY(pass_on(ctx, g ? send : none, states.receive, 1));
         call.scratch = x.rule;
         if (fwa_tensor_present(send)) view_state(layer, &r, send.dtype, send.data, &call.out);
         FWA_TRY(layer->kernels->forward(backend, backend->stream, &call));
     }
-    return pass_on(ctx, send, none, 1);
+    return hands_over ? FWA_OK : pass_on(ctx, send, none, 1);
 }
 
 static fwa_status run_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, const fwa_mixer_acts *acts,
@@ -361,10 +386,16 @@ static fwa_status run_backward(const fwa_mixer_layer *layer, const fwa_layer_con
     const fwa_backend *backend = ctx->backend;
     const fwa_tensor none = fwa_tensor_absent();
     const fwa_tensor send = is_first(ctx) ? none : x->send, receive = is_last(ctx) ? none : x->receive;
+    const bool hands_over = layer->kernels->hands_over;
     for (int64_t g = 0; g < r->groups; g++) {
         fwa_mixer_call call = call_of(layer, ctx, true, acts, r, g);
         fwa_mixer_grads grads = grads_of(d, r, x, g);
-        FWA_TRY(pass_on(ctx, g ? send : none, receive, -1));
+        handing states = {ctx, send, receive, -1};
+        const fwa_handover handover = {&states, receive_state, send_state};
+        if (hands_over)
+            call.handover = &handover;
+        else
+            FWA_TRY(pass_on(ctx, g ? send : none, receive, -1));
         call.scratch = x->rule;
         if (fwa_tensor_present(receive)) view_state(layer, r, receive.dtype, receive.data, &grads.d_out);
         if (fwa_tensor_present(send)) view_state(layer, r, send.dtype, send.data, &grads.d_in);
@@ -373,7 +404,7 @@ static fwa_status run_backward(const fwa_mixer_layer *layer, const fwa_layer_con
         FWA_TRY(backend->ops->add(backend->stream, of_queries(r, d->dq, g), grads.dq));
         FWA_TRY(backend->ops->add(backend->stream, of_queries(r, d->dk, g), grads.dk));
     }
-    return pass_on(ctx, send, none, -1);
+    return hands_over ? FWA_OK : pass_on(ctx, send, none, -1);
 }
 
 fwa_status fwa_mixer_ring_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,

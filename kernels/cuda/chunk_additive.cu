@@ -93,8 +93,9 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
     FWA_TRY(chunk_rate_forward(stream, l.rate, l.task, l.gates));
-    FWA_TRY(chunk_additive_starts(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(chunk_additive_starts(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
     FWA_TRY(chunk_additive_forward(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(send_states(call));
     return chunk_last_pairs(stream, a, l.task);
 }
 
@@ -106,7 +107,8 @@ fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_c
     const mixer_task &a = l.rate.task;
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
-    FWA_TRY(chunk_additive_scan(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(chunk_additive_scan(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(send_states(call));
     FWA_TRY(chunk_additive_grads(stream, l.task, l.rate));
     FWA_TRY(chunk_join_rows(stream, a, l.task));
     return chunk_state_grads(stream, a, l.task);

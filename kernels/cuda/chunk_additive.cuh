@@ -8,12 +8,12 @@ namespace fwa {
 
 constexpr int forward_blocks = 3; // of the forward pass, a multiprocessor
 
-// The state before every segment, where there are several.
-fwa_status chunk_additive_starts(cudaStream_t stream, const chunk_task &task, int K, int V);
+// Receives the call's state. The state before every segment, where there are several.
+fwa_status chunk_additive_starts(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int K, int V);
 // o and S_end; `states` where it is not null.
 fwa_status chunk_additive_forward(cudaStream_t stream, const chunk_task &task, int K, int V);
-// `grads` and dS0; with several segments `starts` holds gradients then.
-fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, int K, int V);
+// Receives the gradient of the call's state. `grads` and dS0; with several segments `starts` holds gradients then.
+fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int K, int V);
 // dq, dk, dv, edge_x, edge_v and the gradients of scalars, from `states` and `grads`.
 fwa_status chunk_additive_grads(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate);
 // The same where value heads share query/key heads.

@@ -8,6 +8,7 @@
 #include "kernels/cuda/chunk_additive.cuh"
 
 #include "core/shape.h"
+#include "kernels/cuda/mixer_common.cuh"
 
 namespace {
 
@@ -150,35 +151,41 @@ template <int K, carried what, bool alone> fwa_status launch_scan(cudaStream_t s
 }
 
 template <int K, carried what>
-fwa_status find_starts(cudaStream_t stream, const chunk_task &task, const chunk_state &first, int V) {
+fwa_status find_starts(cudaStream_t stream, const chunk_task &task, const chunk_state &first,
+                       const fwa_mixer_call *call, int V) {
     const int64_t elements = static_cast<int64_t>(task.B) * task.H * K * V;
     FWA_TRY((launch_scan<K, what, true>(stream, task, V)));
+    FWA_TRY(receive_states(call));
     FWA_LAUNCH(join_segments_kernel, static_cast<unsigned>(fwa_ceil_div(elements, join_threads)), join_threads, 0,
                stream, task, first, K, V, what != carried::gradients);
     return FWA_OK;
 }
 
-template <int K> fwa_status gradients(cudaStream_t stream, const chunk_task &task, int V) {
-    if (task.segments > 1) FWA_TRY((find_starts<K, carried::gradients>(stream, task, task.dS_end, V)));
+template <int K> fwa_status gradients(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int V) {
+    if (task.segments > 1)
+        FWA_TRY((find_starts<K, carried::gradients>(stream, task, task.dS_end, call, V)));
+    else
+        FWA_TRY(receive_states(call));
     return launch_scan<K, carried::gradients, false>(stream, task, V);
 }
 
-template <int K> fwa_status starts(cudaStream_t stream, const chunk_task &task, int V) {
-    return task.halo > 0 ? find_starts<K, carried::window_states>(stream, task, task.S0, V)
-                         : find_starts<K, carried::states>(stream, task, task.S0, V);
+template <int K> fwa_status starts(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int V) {
+    return task.halo > 0 ? find_starts<K, carried::window_states>(stream, task, task.S0, call, V)
+                         : find_starts<K, carried::states>(stream, task, task.S0, call, V);
 }
 
 } // namespace
 
 namespace fwa {
 
-fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, int K, int V) {
-    return K == 64 ? gradients<64>(stream, task, V) : gradients<128>(stream, task, V);
+fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int K, int V) {
+    return K == 64 ? gradients<64>(stream, task, call, V) : gradients<128>(stream, task, call, V);
 }
 
-fwa_status chunk_additive_starts(cudaStream_t stream, const chunk_task &task, int K, int V) {
-    if (task.segments == 1) return FWA_OK;
-    return K == 64 ? starts<64>(stream, task, V) : starts<128>(stream, task, V);
+fwa_status chunk_additive_starts(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int K,
+                                 int V) {
+    if (task.segments == 1) return receive_states(call);
+    return K == 64 ? starts<64>(stream, task, call, V) : starts<128>(stream, task, call, V);
 }
 
 } // namespace fwa

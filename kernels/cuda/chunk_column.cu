@@ -93,7 +93,9 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
     FWA_TRY(chunk_column_rate(stream, l.task, l.rate));
+    FWA_TRY(receive_states(call));
     FWA_TRY(chunk_column_forward(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V), is_delta(kit)));
+    FWA_TRY(send_states(call));
     return chunk_last_pairs(stream, a, l.task);
 }
 
@@ -111,7 +113,9 @@ fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_c
     l.task.dbeta = column_view_of(a.dbeta);
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
+    FWA_TRY(receive_states(call));
     FWA_TRY(chunk_column_scan(stream, l.task, K, V, is_delta(kit)));
+    FWA_TRY(send_states(call));
     FWA_TRY(chunk_column_gates(stream, l.task, K, V, is_delta(kit)));
     FWA_TRY(chunk_column_grads(stream, l.task, l.rate, is_delta(kit)));
     return chunk_state_grads(stream, a, l.task);

@@ -88,7 +88,8 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
     FWA_TRY(chunk_delta_solve(stream, l.task, l.rate));
-    FWA_TRY(chunk_delta_forward(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(chunk_delta_forward(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(send_states(call));
     return chunk_last_pairs(stream, a, l.task);
 }
 
@@ -102,7 +103,8 @@ fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_c
     const mixer_task &a = l.rate.task;
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
-    FWA_TRY(chunk_delta_scan(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(chunk_delta_scan(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(send_states(call));
     FWA_TRY(chunk_delta_grads(stream, l.task, l.rate));
     return chunk_state_grads(stream, a, l.task);
 }

@@ -34,10 +34,11 @@ struct delta_task : chunk_task {
 
 // Gates, energies, and T.
 fwa_status chunk_delta_solve(cudaStream_t stream, const delta_task &task, const chunk_rate &rate);
-// o and S_end; states and residuals where they are not null; transitions where there are segments.
-fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, int K, int V);
-// dv, `grads` and dS0.
-fwa_status chunk_delta_scan(cudaStream_t stream, const delta_task &task, int K, int V);
+// Receives the call's state. o and S_end; states and residuals where they are not null; transitions where there are
+// segments.
+fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V);
+// Receives the call's gradient of the state. dv, `grads` and dS0.
+fwa_status chunk_delta_scan(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V);
 // All of `starts` from what single segments made of nothing, and S0 (backward: dS_end).
 fwa_status chunk_delta_join_segments(cudaStream_t stream, const delta_task &task, bool backward, int K, int V);
 // dq, dk, edge_x and the gradients of scalars, from states, residuals, dv and `grads`.

@@ -8,6 +8,7 @@
 // as the right-hand side has it, the rest behind the products of a chunk; a chunk ahead everything is fetched into the
 // second level of the cache.
 #include "kernels/cuda/chunk_delta_serial.cuh"
+#include "kernels/cuda/mixer_common.cuh"
 
 namespace {
 
@@ -164,10 +165,13 @@ fwa_status launch_forward(cudaStream_t stream, const delta_task &task, const ser
     return FWA_OK;
 }
 
-template <int K> fwa_status forward(cudaStream_t stream, const delta_task &task, int V) {
+template <int K> fwa_status forward(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int V) {
     if (task.segments > 1) {
         FWA_TRY((launch_forward<K, true>(stream, task, {V, (V + K) / 64, true})));
+        FWA_TRY(receive_states(call));
         FWA_TRY(chunk_delta_join_segments(stream, task, false, K, V));
+    } else {
+        FWA_TRY(receive_states(call));
     }
     return launch_forward<K, false>(stream, task, {V, V / 64, false});
 }
@@ -176,8 +180,8 @@ template <int K> fwa_status forward(cudaStream_t stream, const delta_task &task,
 
 namespace fwa {
 
-fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, int K, int V) {
-    return K == 64 ? forward<64>(stream, task, V) : forward<128>(stream, task, V);
+fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V) {
+    return K == 64 ? forward<64>(stream, task, call, V) : forward<128>(stream, task, call, V);
 }
 
 } // namespace fwa

@@ -5,6 +5,7 @@
 // dS' behind every chunk is kept as bf16 for the chunk-parallel rest; dv and the gradient of the first state are
 // overwritten. As forward, a warpgroup holds 64 columns of V, transposed, and T, P, dR go in two parts.
 #include "kernels/cuda/chunk_delta_serial.cuh"
+#include "kernels/cuda/mixer_common.cuh"
 
 namespace {
 
@@ -108,14 +109,18 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
     at.leave(dS, pass, a.dS0, at.segment - 1);
 }
 
-template <int K> fwa_status launch_scan(cudaStream_t stream, const delta_task &task, int V) {
+template <int K>
+fwa_status launch_scan(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int V) {
     constexpr int bytes = sizeof(serial_memory<K>);
     const auto blocks = static_cast<unsigned>(task.segments * task.B * task.H * (V / 64));
     FWA_CUDA_TRY(cudaFuncSetAttribute(delta_scan_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     const serial_pass pass = {V, V / 64, false}, alone = {V, V / 64, true};
     if (task.segments > 1) {
         FWA_LAUNCH(delta_scan_kernel<K>, blocks, serial_threads, bytes, stream, task, alone);
+        FWA_TRY(receive_states(call));
         FWA_TRY(chunk_delta_join_segments(stream, task, true, K, V));
+    } else {
+        FWA_TRY(receive_states(call));
     }
     FWA_LAUNCH(delta_scan_kernel<K>, blocks, serial_threads, bytes, stream, task, pass);
     return FWA_OK;
@@ -125,8 +130,8 @@ template <int K> fwa_status launch_scan(cudaStream_t stream, const delta_task &t
 
 namespace fwa {
 
-fwa_status chunk_delta_scan(cudaStream_t stream, const delta_task &task, int K, int V) {
-    return K == 64 ? launch_scan<64>(stream, task, V) : launch_scan<128>(stream, task, V);
+fwa_status chunk_delta_scan(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V) {
+    return K == 64 ? launch_scan<64>(stream, task, call, V) : launch_scan<128>(stream, task, call, V);
 }
 
 } // namespace fwa

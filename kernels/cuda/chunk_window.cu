@@ -95,7 +95,9 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     const mixer_task &a = l.rate.task;
     FWA_TRY(prepare(stream, l));
     FWA_TRY(chunk_window_rate(stream, l.task, l.rate, l.gates));
+    FWA_TRY(receive_states(call));
     FWA_TRY(chunk_window_forward(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(send_states(call));
     return chunk_last_pairs(stream, a, l.task);
 }
 
@@ -106,7 +108,9 @@ fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_c
     FWA_TRY(chunk_bind_grads(kit, grads, &l.rate.task, &l.task));
     const mixer_task &a = l.rate.task;
     FWA_TRY(prepare(stream, l));
+    FWA_TRY(receive_states(call));
     FWA_TRY(chunk_window_scan(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(send_states(call));
     FWA_TRY(chunk_window_near(stream, l.task, static_cast<int>(a.V)));
     FWA_TRY(chunk_window_grads(stream, l.task, l.rate));
     FWA_TRY(chunk_join_rows(stream, a, l.task));

@@ -194,6 +194,37 @@ fwa_status bind(const mixer_kit &kit, const fwa_mixer_call *call, bool backward,
     return FWA_OK;
 }
 
+fwa_status run_forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call) {
+    mixer_task task;
+    FWA_TRY(bind(kit, call, false, &task));
+    FWA_TRY(receive_states(call));
+    FWA_TRY(gather_inputs(stream, task));
+    FWA_TRY(rate_forward(stream, kit.rate, task));
+    FWA_TRY(kit.kernels->forward(stream, task));
+    FWA_TRY(scatter_outputs(stream, task));
+    return send_states(call);
+}
+
+fwa_status run_backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call,
+                        const fwa_mixer_grads *grads) {
+    mixer_task task;
+    FWA_TRY(bind(kit, call, true, &task));
+    set_grad_views(grads, &task);
+    FWA_TRY(receive_states(call));
+    const int64_t heads = task.B * task.H, parts = heads * task.slices;
+    FWA_TRY(gather_inputs(stream, task));
+    FWA_TRY(gather_grads(stream, task));
+    FWA_CUDA_TRY(
+        cudaMemsetAsync(task.dvs, 0, static_cast<size_t>(heads * task.rows * task.Vp) * sizeof(float), stream));
+    FWA_CUDA_TRY(
+        cudaMemsetAsync(task.dxs, 0, static_cast<size_t>(parts * task.rows * task.Kp) * sizeof(float), stream));
+    FWA_TRY(rate_forward(stream, kit.rate, task));
+    FWA_TRY(kit.kernels->backward(stream, task));
+    FWA_TRY(rate_backward(stream, kit.rate, task));
+    FWA_TRY(scatter_grads(stream, task));
+    return send_states(call);
+}
+
 void log_choice(const mixer_kit &kit, const fast_path *path, const char *why) {
     char key[160];
     snprintf(key, sizeof key, "cuda mixer %s %s %s", kit.rule->name, path ? path->kernel : "", why ? why : "");
@@ -235,47 +266,24 @@ fwa_status mixer_sizes(const mixer_kit &kit, const fwa_backend *backend, const f
 
 fwa_status mixer_forward(const mixer_kit &kit, const fwa_backend *backend, fwa_stream *stream,
                          const fwa_mixer_call *call) {
-    mixer_task task;
     const fast_path *path;
     const char *why;
     FWA_TRY(fwa_mixer_check(kit.rule, backend, call));
     FWA_TRY(check_memory(kit, backend, call));
     FWA_TRY(choose(kit, backend, call, &path, &why));
     log_choice(kit, path, why);
-    if (path) return path->forward(kit, stream->handle, call);
-    FWA_TRY(bind(kit, call, false, &task));
-    FWA_TRY(gather_inputs(stream->handle, task));
-    FWA_TRY(rate_forward(stream->handle, kit.rate, task));
-    FWA_TRY(kit.kernels->forward(stream->handle, task));
-    FWA_TRY(scatter_outputs(stream->handle, task));
-    return FWA_OK;
+    return (path ? path->forward : run_forward)(kit, stream->handle, call);
 }
 
 fwa_status mixer_backward(const mixer_kit &kit, const fwa_backend *backend, fwa_stream *stream,
                           const fwa_mixer_call *call, const fwa_mixer_grads *grads) {
-    mixer_task task;
     const fast_path *path;
     const char *why;
     FWA_TRY(fwa_mixer_check(kit.rule, backend, call));
     FWA_TRY(fwa_mixer_check_grads(kit.rule, backend, call, grads));
     FWA_TRY(check_memory(kit, backend, call));
     FWA_TRY(choose(kit, backend, call, &path, &why));
-    if (path) return path->backward(kit, stream->handle, call, grads);
-    FWA_TRY(bind(kit, call, true, &task));
-    set_grad_views(grads, &task);
-    const cudaStream_t handle = stream->handle;
-    const int64_t heads = task.B * task.H, parts = heads * task.slices;
-    FWA_TRY(gather_inputs(handle, task));
-    FWA_TRY(gather_grads(handle, task));
-    FWA_CUDA_TRY(
-        cudaMemsetAsync(task.dvs, 0, static_cast<size_t>(heads * task.rows * task.Vp) * sizeof(float), handle));
-    FWA_CUDA_TRY(
-        cudaMemsetAsync(task.dxs, 0, static_cast<size_t>(parts * task.rows * task.Kp) * sizeof(float), handle));
-    FWA_TRY(rate_forward(handle, kit.rate, task));
-    FWA_TRY(kit.kernels->backward(handle, task));
-    FWA_TRY(rate_backward(handle, kit.rate, task));
-    FWA_TRY(scatter_grads(handle, task));
-    return FWA_OK;
+    return (path ? path->backward : run_backward)(kit, stream->handle, call, grads);
 }
 
 } // namespace fwa

@@ -30,7 +30,7 @@ struct fast_path {
     // Bytes that a pass needs.
     fwa_status (*bytes)(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, size_t *saved,
                         size_t *scratch);
-    // Of a call that is checked, in memory of that size.
+    // Of a call that is checked, in memory of that size. Both call receive_states and send_states.
     fwa_status (*forward)(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call);
     fwa_status (*backward)(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call,
                            const fwa_mixer_grads *grads);
@@ -39,6 +39,14 @@ extern const fast_path chunk_additive;                            // chunk_addit
 extern const fast_path chunk_delta;                               // chunk_delta.cu
 extern const fast_path chunk_column_additive, chunk_column_delta; // chunk_column.cu
 extern const fast_path chunk_window;                              // chunk_window.cu
+
+// The handover of a call, where it has one.
+inline fwa_status receive_states(const fwa_mixer_call *call) {
+    return call->handover ? call->handover->receive(call->handover->context) : FWA_OK;
+}
+inline fwa_status send_states(const fwa_mixer_call *call) {
+    return call->handover ? call->handover->send(call->handover->context) : FWA_OK;
+}
 
 // Sizes, options and views of a call; of its gradients.
 fwa_status mixer_describe(const mixer_kit &kit, const fwa_mixer_call *call, mixer_task *task);
@@ -69,8 +77,8 @@ fwa_status mixer_backward(const mixer_kit &kit, const fwa_backend *backend, fwa_
     }                                                                                                                  \
     }                                                                                                                  \
     extern "C" {                                                                                                       \
-    const fwa_mixer fwa_mixer_##name##_cuda_f32 = {&fwa_rule_##name, sizes, forward, backward};                        \
-    const fwa_mixer fwa_mixer_##name##_cuda_bf16 = {&fwa_rule_##name, sizes, forward, backward};                       \
+    const fwa_mixer fwa_mixer_##name##_cuda_f32 = {&fwa_rule_##name, sizes, forward, backward, true};                  \
+    const fwa_mixer fwa_mixer_##name##_cuda_bf16 = {&fwa_rule_##name, sizes, forward, backward, true};                 \
     }
 
 #endif
