@@ -154,9 +154,10 @@ static bool same_shape(const fwa_named_tensor *a, const fwa_named_tensor *b) {
 fwa_status fwa_checkpoint_read(fwa_checkpoint *checkpoint, fwa_checkpoint_part part, fwa_named_tensor *to) {
     FWA_TRY(fwa_rows_check(to));
     const fwa_index_entry *entry = fwa_index_find(&checkpoint->index, to->name);
-    FWA_CHECK(entry && entry->present[part], FWA_FORMAT,
-              "checkpoint %s has no %s of parameter %s: it was written by another model", checkpoint->path,
-              fwa_part_names[part], to->name);
+    FWA_CHECK(entry && entry->present[part], FWA_FORMAT, "checkpoint %s has no %s of parameter %s: %s",
+              checkpoint->path, fwa_part_names[part], to->name,
+              entry ? "it holds weights alone, as fwa import makes it; start from it with --init-from"
+                    : "it was written by another model");
     if (!same_shape(&entry->about, to)) {
         char found[96], expected[96];
         FWA_FAIL(FWA_FORMAT, "parameter %s of checkpoint %s is %s: expected %s by the model", to->name,

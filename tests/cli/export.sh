@@ -26,6 +26,8 @@ done
 check "other scores" cmp plain.json again.json
 train 1 on tiny.yaml train.steps=2 --init-from runs/again
 expect 0
+train 1 again runs/again/config.yaml train.steps=4 --resume auto
+expect 2 "holds weights alone" "--init-from"
 run "$FWA" import away runs/other model.layers=2
 expect 2 "model.safetensors: holds tensor blocks.2."
 run "$FWA" import away runs/other model.ffn=40
