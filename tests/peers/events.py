@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Event files of `fwa report --tensorboard` read by the tensorboard package: every scalar of metrics.jsonl at its step.
 
+    pip install tensorboard
     build/fwa report runs/NAME --tensorboard events
     python3 tests/peers/events.py runs/NAME/metrics.jsonl events/NAME
 """

@@ -4,7 +4,8 @@ of softmax attention in the transformers library, and back again by fwa import.
 
     python3 tests/peers/export.py --fwa build/fwa
 
-Models are tiny, trained for a few steps so that no parameter stands at its initial value, and compared in float64.
+Needs torch, safetensors and transformers. Models are tiny, trained for a few steps so that no parameter stands at its
+initial value, and compared in float64.
 """
 import argparse
 import filecmp
