@@ -11,13 +11,15 @@
 namespace fwa {
 
 struct window_task : chunk_task {
-    int window;  // W
-    float *seen; // [B,H,chunks,64] log2 of the decay of what the residuals of a step see, as u
-    float *gram; // [B,Hq,chunks,64,W] x_i . x_{i-p}
-    float *top;  // [B,Hq,chunks,64,W] member of the unit eigenvector of the window's largest eigenvalue
-    // [B,H,chunks,64,V]: residual of every pair at its first step; its coefficient at the end; gradient of that
-    // residual. [B,H,chunks,64,V,W]: gradients of the coefficients of a step's members behind the step.
-    __nv_bfloat16 *fresh, *coefficients, *pulls, *members;
+    int window;           // W
+    float *seen;          // [B,H,chunks,64] log2 of the decay of what the residuals of a step see, as u
+    float *gram;          // [B,Hq,chunks,64,W] x_i . x_{i-p}
+    float *top;           // [B,Hq,chunks,64,W] member of the unit eigenvector of the window's largest eigenvalue
+    __nv_bfloat16 *fresh; // [B,H,chunks,64,V] residual of every pair at its first step
+    // [B,H,chunks,64,V,W] gradients of the coefficients of a step's members behind the step; the near kernel puts two
+    // rows [V] in the place of each: the coefficient of the row's pair at its last step, and the gradient of its fresh
+    // residual.
+    __nv_bfloat16 *members;
     float *close;               // [B,H,chunks,window_close(W)]
     float *dq_parts, *dx_parts; // of value heads that share keys, [B,H,chunks,64,K]; null: each has its own
 };
@@ -33,11 +35,11 @@ fwa_status chunk_window_rate(cudaStream_t stream, const window_task &task, const
                              const chunk_gates &to);
 // o and S_end; states and fresh where they are not null.
 fwa_status chunk_window_forward(cudaStream_t stream, const window_task &task, int K, int V);
-// dv, edge_v, `grads`, pulls, members and dS0.
+// dv, edge_v, `grads`, members and dS0.
 fwa_status chunk_window_scan(cudaStream_t stream, const window_task &task, int K, int V);
-// close and coefficients, from fresh and members.
+// close and what takes the place of members, from fresh and members.
 fwa_status chunk_window_near(cudaStream_t stream, const window_task &task, int V);
-// dq, dk, edge_x and the gradients of scalars, from states, coefficients, pulls, close and `grads`.
+// dq, dk, edge_x and the gradients of scalars, from states, members, close and `grads`.
 fwa_status chunk_window_grads(cudaStream_t stream, const window_task &task, const chunk_rate &rate);
 
 } // namespace fwa

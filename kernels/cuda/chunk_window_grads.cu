@@ -199,8 +199,10 @@ __device__ void load_operands(grads_memory<K, V> &m, const window_task &a, const
     load_steps<K, threads>(m.q, thread, a, a.q, b, hq, c);
     load_keys<K, threads>(m.x, thread, a, b, hq, c);
     load_steps<V, threads>(m.d_o, thread, a, a.d_o, b, h, c);
-    load_tile<V, threads>(m.pulls, thread, {a.pulls + row * V, V, 0, 64, nullptr, 0, nullptr});
-    load_tile<V, threads>(m.coefficients, thread, {a.coefficients + row * V, V, 0, 64, nullptr, 0, nullptr});
+    const int stride = V * a.window;
+    const __nv_bfloat16 *rows = a.members + row * stride;
+    load_tile<V, threads>(m.coefficients, thread, {rows, stride, 0, 64, nullptr, 0, nullptr});
+    load_tile<V, threads>(m.pulls, thread, {rows + V, stride, 0, 64, nullptr, 0, nullptr});
     load_blocks<V, K, threads>(m.state, thread, blocks_at<K>(a.states, a, tile.head, c, V, 0));
     copy_commit();
     if (thread < 64) {

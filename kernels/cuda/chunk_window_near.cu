@@ -6,8 +6,8 @@
 //
 // where y_j is what steps > i add to the gradient of the residual of j. A pair's first residual and the values are
 // enough to have all others again, as in the forward pass. A warp takes a chunk of a value head, step by step, lanes
-// along V; the sums of a step are made at once. fp32; overwritten, the same bits every time. The coefficients of pairs
-// at their last step are left as bf16 for what far pairs make.
+// along V; the sums of a step are made at once. fp32; overwritten, the same bits every time. What far pairs need, C and
+// D, takes the place of e as bf16.
 #include "kernels/cuda/chunk_rows.cuh"
 #include "kernels/cuda/chunk_window.cuh"
 
@@ -121,16 +121,18 @@ template <int W, int V> struct near_block {
 #pragma unroll
         for (int n = 0; n < N * W; n++) to[n % W][n / W] = all[n];
     }
-    __device__ void keep_coefficients(const float (&z)[N], int r) const {
-        store(a.coefficients + (tile * 64 + r) * V + lane * N, repack<__nv_bfloat16>(z));
+    // Row r of the first or second matrix in the place of members.
+    __device__ void keep_row(const float (&row)[N], int r, int second) const {
+        store(a.members + ((tile * 64 + r) * W + second) * V + lane * N, repack<__nv_bfloat16>(row));
     }
     __device__ float weight(const gate_row &g, int j) const {
         return static_cast<float>(D - j) < g.pairs ? g.w : 0.0f;
     }
 
-    // -sum_j y_j . (S^T x_j without near l), elementwise, behind step i.
-    __device__ void later_pulls(float (&to)[N], const window_rows<W, N> &rows, int i, float u) const {
-        float y[W][N] = {};
+    // y_j of member j behind step i: what later steps of the chunk add to the gradient of its residual.
+    __device__ void later_pulls(float (&y)[W][N], int i, float u) const {
+#pragma unroll
+        for (int n = 0; n < W * N; n++) y[n / N][n % N] = 0.0f;
 #pragma unroll
         for (int ahead = 1; ahead < W; ahead++) {
             if (i + ahead > 63) continue;
@@ -145,6 +147,9 @@ template <int W, int V> struct near_block {
                 for (int k = 0; k < N; k++) y[j][k] += by * e[j - ahead][k];
             }
         }
+    }
+    // -sum_j y_j . (S^T x_j without near l), elementwise.
+    __device__ void later_share(float (&to)[N], const window_rows<W, N> &rows, const float (&y)[W][N]) const {
 #pragma unroll
         for (int k = 0; k < N; k++) {
             to[k] = 0.0f;
@@ -160,12 +165,19 @@ template <int W, int V> struct near_block {
 
     // Step i, whose new member is missing in `rows` but for its value and G.
     __device__ void step(window_rows<W, N> &rows, int i, const gate_row &g) const {
-        float e[W][N], pull[W][N], d_o[N] = {}, sums[step_sums<W>] = {}, share[N];
+        float e[W][N], pull[W][N], d_o[N] = {}, sums[step_sums<W>] = {}, share[N], fresh_pull[N];
         get_row<N>(rows.r[D], a.fresh + (tile * 64 + i) * V + lane * N);
         const int t = tile_step(a, c, i);
         if (a.d_o.data && t < a.T) get_row<N>(d_o, a.d_o.row(b, t, h) + lane * N);
-        later_pulls(share, rows, i, g.u);
-        member_rows(e, i);
+        {
+            float y[W][N];
+            later_pulls(y, i, g.u);
+            later_share(share, rows, y);
+            member_rows(e, i);
+            const float rest = power2(g.u - g.seen);
+#pragma unroll
+            for (int k = 0; k < N; k++) fresh_pull[k] = weight(g, D) * e[D][k] + rest * y[D][k];
+        }
 #pragma unroll
         for (int j = 0; j < W; j++) {
             rows.weight[j] = weight(g, j);
@@ -193,11 +205,12 @@ template <int W, int V> struct near_block {
             for (int n = 0; n < 2 * D; n++)
                 rows.z[n][k] = rows.keep * rows.z[n][k] + (n < D ? 0.0f : rows.weight[n - D] * rows.r[n - D][k]);
         }
-        keep_coefficients(rows.z[D], i - D);
         sums[W * W] = dot(d_o, last);
 #pragma unroll
         for (int p = 1; p < D; p++) sums[W * W + p] = dot(d_o, rows.z[2 * D - p]);
-        add_sums(i, sums);
+        add_sums(i, sums); // behind it no lane needs row i
+        keep_row(rows.z[D], i - D, 0);
+        keep_row(fresh_pull, i, 1);
         rows.next(last);
     }
 
@@ -235,6 +248,12 @@ template <int W, int V> struct near_block {
         }
 #pragma unroll
         for (int n = 0; n < 2 * D * N; n++) rows.z[n / N][n % N] = 0.0f;
+        {
+            float y[W][N];
+            later_pulls(y, D - 1, 0.0f);
+#pragma unroll
+            for (int j = 0; j < D; j++) keep_row(y[j + 1], j, 1);
+        }
         float u_before = 0.0f;
 #pragma unroll 1
         for (int i = D; i < 64; i++) {
@@ -247,7 +266,7 @@ template <int W, int V> struct near_block {
             u_before = g.u;
         }
 #pragma unroll
-        for (int j = 0; j < D; j++) keep_coefficients(rows.z[D + j], 64 - D + j);
+        for (int j = 0; j < D; j++) keep_row(rows.z[D + j], 64 - D + j, 0);
         __syncwarp();
         float *to = a.close + tile * window_close(W);
         for (int n = lane; n < window_close(W); n += 32) to[n] = m.close[n];

@@ -7,7 +7,7 @@
 //   e_ij = P_ij dO_i + gamma_{i+1} e_{i+1,j} - w_{i+1} sum_l G_jl e_{i+1,l}      j > i - D
 //   dv_j = sum_i w_i e_ij      dS = h_C dS' + Q^T diag(h) dO - X^T diag(e^seen) D
 //
-// so that a step takes one sum over all later pairs, for its oldest member. dS' behind every chunk, D and e are kept as
+// so that a step takes one sum over all later pairs, for its oldest member. dS' behind every chunk and e are kept as
 // bf16 for the chunk-parallel rest; dv, edge_v and the gradient of the first state are overwritten.
 #include "kernels/cuda/chunk_window_serial.cuh"
 
@@ -102,7 +102,7 @@ template <int W> __device__ void put_members(__nv_bfloat16 *to, const float (&e)
 // A column through 16 steps, block b from behind. Rows before the chunk are steps that wrote nothing. Nothing is
 // written to shared memory between the steps, so that loads can go ahead.
 template <int K, int W>
-__device__ void scan_steps(const window_block<K, W> &at, window_column<W> &column, int c, int b, __nv_bfloat16 *pulls,
+__device__ void scan_steps(const window_block<K, W> &at, window_column<W> &column, int c, int b,
                            __nv_bfloat16 *members) {
     constexpr int D = W - 1;
     auto &m = at.m;
@@ -129,7 +129,6 @@ __device__ void scan_steps(const window_block<K, W> &at, window_column<W> &colum
         }
         put_members<W>(members + i * (width * W), column.e);
         complete[k] = weighted[D] + step.rest * column.later[D];
-        pulls[i * width] = __float2bfloat16(complete[k]);
         const float dv = column.value[D] + weighted[D];
         if ((k < D && b == 0) || (k >= 16 - D && b == 3)) keep_edge(at, c, i, dv);
         values[k / 2] = k % 2 ? values[k / 2] | bf16_bits(dv) << 16 : bf16_bits(dv);
@@ -147,7 +146,6 @@ __device__ void scan_steps(const window_block<K, W> &at, window_column<W> &colum
 template <int K, int W> __device__ void scan_columns(const window_block<K, W> &at, int c) {
     constexpr int D = W - 1;
     const int64_t own = at.rows_at(c);
-    __nv_bfloat16 *pulls = at.a.pulls + own + at.thread;
     __nv_bfloat16 *members = at.a.members + (own + at.thread) * W;
     window_column<W> column = {};
     __syncthreads();
@@ -163,7 +161,7 @@ template <int K, int W> __device__ void scan_columns(const window_block<K, W> &a
     for (int b = 0; b < 4; b++) {
         if (b > 0) at.template far_sums<true>(b);
         __syncthreads();
-        if (at.thread < 64) scan_steps(at, column, c, b, pulls, members);
+        if (at.thread < 64) scan_steps(at, column, c, b, members);
         __syncthreads();
     }
 }
