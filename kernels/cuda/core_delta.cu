@@ -5,4 +5,4 @@
 namespace fwa {
 const core core_delta = steps_core<true, false>;
 const core core_window = steps_core<true, false>;
-}
+} // namespace fwa
