@@ -41,6 +41,8 @@ typedef struct fwa_eval_files {
 } fwa_eval_files;
 FWA_MUST_CHECK fwa_status fwa_eval_files_find(fwa_eval_files *files, const fwa_eval_request *request);
 void fwa_eval_files_free(fwa_eval_files *files);
+// Rank 0 logs "scored DONE of ALL WHAT" at most every quarter of a minute; *said is 0 at first. Not collective.
+void fwa_eval_progress(const fwa_world *world, double *said, int64_t done, int64_t all, const char *what);
 // The named tokenizer, or the standard one where the task cannot do without (`needed`) or it is there; *out is NULL
 // where there is none. Not collective.
 FWA_MUST_CHECK fwa_status fwa_eval_tokenizer(fwa_tokenizer **out, const fwa_loaded *loaded,

@@ -96,7 +96,9 @@ static fwa_status write_json(const table *t) {
 
 static fwa_status measure(fwa_world *world, table *t) {
     const fwa_eval_request *q = t->request;
+    double said = 0.0;
     for (int i = 0; i < rows(t); i++) {
+        fwa_eval_progress(world, &said, i, rows(t), "widths");
         t->scores[i].width = t->low + i;
         t->scores[i].examples = t->examples;
         for (int m = 0; m < 2; m++)

@@ -1,12 +1,15 @@
-// What the tasks of `fwa eval` share: the files they read, and the tokenizer.
+// What the tasks of `fwa eval` share: the files they read, the tokenizer, lines of progress.
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
+#include "core/log.h"
 #include "io/files.h"
 #include "train/eval.h"
 
 #define STANDARD_TOKENIZER "data/gpt2"
+#define SILENCE            15.0 // seconds between lines
 
 static fwa_status add_pattern(fwa_eval_files *files, const char *pattern) {
     glob_t found = {0};
@@ -50,4 +53,12 @@ fwa_status fwa_eval_tokenizer(fwa_tokenizer **out, const fwa_loaded *loaded, con
         return FWA_OK;
     }
     return status;
+}
+
+void fwa_eval_progress(const fwa_world *world, double *said, int64_t done, int64_t all, const char *what) {
+    const double now = fwa_clock_seconds();
+    if (*said == 0.0) *said = now;
+    if (world->rank != 0 || now - *said < SILENCE) return;
+    *said = now;
+    fwa_log_info("scored %lld of %lld %s", (long long)done, (long long)all, what);
 }

@@ -26,6 +26,7 @@ typedef struct document {
 } document;
 
 typedef struct corpus {
+    const fwa_world *world;
     const fwa_loaded *loaded;
     const fwa_eval_request *request;
     fwa_tokenizer *tokenizer; // NULL: bytes and words are not known
@@ -38,6 +39,7 @@ typedef struct corpus {
     fwa_activations *acts;
     fwa_step_state *state;
     int32_t *batch[2]; // tokens, targets [m,T]
+    double said;
 } corpus;
 
 static void close_corpus(corpus *c) {
@@ -229,6 +231,7 @@ static void fill_window(const corpus *c, int64_t window, int32_t *tokens, int32_
 
 static fwa_status load_windows(void *user, int64_t first, int64_t count) {
     corpus *c = user;
+    fwa_eval_progress(c->world, &c->said, first, c->windows, "windows");
     for (int64_t i = 0; i < c->acts->ctx.B; i++) {
         int32_t *tokens = c->batch[0] + i * c->T, *targets = c->batch[1] + i * c->T;
         if (i < count) fill_window(c, first + i, tokens, targets);
@@ -352,7 +355,7 @@ static fwa_status report(const corpus *c, double loss, double tokens) {
 }
 
 fwa_status fwa_eval_perplexity(fwa_world *world, const fwa_loaded *l, const fwa_eval_request *q) {
-    corpus c = {.loaded = l, .request = q};
+    corpus c = {.world = world, .loaded = l, .request = q};
     double loss = 0.0, tokens = 0.0;
     fwa_status status = fwa_world_agree_late(world, open_corpus(&c));
     if (status == FWA_OK) {

@@ -4,12 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
-#include "core/log.h"
+#include "train/eval.h"
 #include "train/tasks/task.h"
 
-#define LENGTH_STEP 32   // sequences are padded to a multiple: few shapes for the activations
-#define LOG_SECONDS 15.0 // between lines of progress
+#define LENGTH_STEP 32 // sequences are padded to a multiple: few shapes for the activations
 
 typedef struct scorer {
     const fwa_loaded *loaded;
@@ -113,23 +111,10 @@ static fwa_status run_batch(scorer *s, const place *rows, int64_t stride, int64_
     return FWA_OK;
 }
 
-typedef struct pace {
-    double start, said;
-    int64_t tokens;
-} pace;
-
-static void log_progress(pace *p, const fwa_world *world, int64_t done, int64_t all) {
-    const double now = fwa_clock_seconds();
-    if (world->rank != 0 || now - p->said < LOG_SECONDS) return;
-    p->said = now;
-    fwa_log_info("scored %lld of %lld sequences, %.0f tokens/s", (long long)done, (long long)all,
-                 (double)(p->tokens * world->dp_size) / (now - p->start));
-}
-
 // Every dp_size-th sequence in the order of lengths is this rank's: all ranks have equally long ones.
 static fwa_status run(scorer *s, const fwa_world *world, const place *order, int64_t all, int64_t batch) {
     const int64_t stride = world->dp_size;
-    pace p = {fwa_clock_seconds(), fwa_clock_seconds(), 0};
+    double said = 0.0;
     for (int64_t i = world->dp_rank; i < all;) {
         int64_t equal = 0; // of one length, from i on
         while (i + equal * stride < all && order[i + equal * stride].length == order[i].length) equal++;
@@ -138,8 +123,7 @@ static fwa_status run(scorer *s, const fwa_world *world, const place *order, int
         for (int64_t done = 0; done < equal; done += B) {
             const int64_t count = fwa_min(B, equal - done);
             FWA_TRY(run_batch(s, order + i + done * stride, stride, count));
-            for (int64_t r = 0; r < count; r++) p.tokens += s->requests[order[i + (done + r) * stride].index].count;
-            log_progress(&p, world, i + (done + count) * stride, all);
+            fwa_eval_progress(world, &said, i + (done + count) * stride, all, "sequences");
         }
         i += equal * stride;
     }
