@@ -8,10 +8,10 @@
 //
 // bf16 operands, fp32 sums; overwritten, the same bits every time. A block takes a chunk of a value head, 8 warps: each
 // warpgroup has half of the columns of dQ and dX. States come 64 rows at a time, M and N take the tile of dO, so that
-// two blocks fit a multiprocessor. Value heads that share keys leave fp32 parts, which column_shared_kernel adds in
+// two blocks fit a multiprocessor. Value heads that share keys leave fp32 parts, which chunk_add_parts adds in
 // their order.
 #include "kernels/cuda/chunk_column.cuh"
-#include "kernels/cuda/chunk_rows.cuh"
+#include "kernels/cuda/chunk_shared.cuh"
 
 namespace {
 
@@ -30,16 +30,6 @@ template <int K, int V, bool delta> struct grads_memory {
     float first[4][V], last[4][V], between[6][V];
     float4 tokens[64];
     float pull[64];
-};
-
-// What a block is for.
-struct tile_of {
-    int c, head, b, h, hq;
-    __device__ explicit tile_of(const chunk_task &a) {
-        int block;
-        asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
-        c = block % a.chunks, head = block / a.chunks, b = head / a.H, h = head % a.H, hq = h / a.group;
-    }
 };
 
 __device__ void scale_pair(__nv_bfloat16 *pair, float x, float y) {
@@ -304,35 +294,6 @@ __device__ void scalar_grads(grads_memory<K, V, delta> &m, const column_task &a,
     if (t < a.T && rate.task.dlambda.present()) rate.task.dlambda.set(dlbar, tile.b, t, tile.h);
 }
 
-// This warpgroup's columns of the thread's rows, in fp32, to rows of [64,columns].
-template <int columns> __device__ void keep_part(float *to, const float (&d)[columns / 4]) {
-    const place at;
-#pragma unroll
-    for (int i = 0; i < columns / 4; i += 2)
-        *reinterpret_cast<float2 *>(to + (at.row + i % 4 / 2 * 8) * columns + at.group * (columns / 2) + i / 4 * 8 +
-                                    at.t * 2) = make_float2(d[i], d[i + 1]);
-}
-
-template <int K, int V, bool delta>
-__device__ void write_queries(grads_memory<K, V, delta> &m, const float (&dq)[K / 4], const column_task &a) {
-    const tile_of tile(a);
-    __nv_bfloat16 *own = m.q + own_columns<K>(place().group);
-    const int first = tile_step(a, tile.c, 0);
-    uint32_t pairs[K / 8];
-    pack_pairs(pairs, dq);
-    place_rows<K>(own, pairs);
-    copy_rows<K>(own, a.dq.row(tile.b, first, tile.hq), a.dq.time, 0, a.T - first);
-}
-template <int K, int V, bool delta>
-__device__ void write_keys(grads_memory<K, V, delta> &m, const float (&dx)[K / 4], const column_task &a) {
-    const tile_of tile(a);
-    const place at;
-    float *edge_x = a.edge_x ? a.edge_x + (static_cast<int64_t>(tile.head) * a.chunks + tile.c) * K : nullptr;
-    write_rows<K>(m.x + own_columns<K>(at.group), dx, edge_x, a, a.dk, tile.b, tile.hq, tile.c, a.shift);
-    if (a.shift && a.dk.data && tile.c + 1 == a.chunks && at.thread < K / 8)
-        *reinterpret_cast<uint4 *>(a.dk.row(tile.b, a.T - 1, tile.hq) + at.thread * 8) = make_uint4(0, 0, 0, 0);
-}
-
 template <int K, int V, bool delta>
 __global__ void __launch_bounds__(threads, 2)
     column_grads_kernel(const __grid_constant__ column_task a, const __grid_constant__ chunk_rate rate) {
@@ -361,33 +322,17 @@ __global__ void __launch_bounds__(threads, 2)
     weight_products<K, V, delta>(dq, dx, m);
     __syncthreads();
     if (a.dq_parts)
-        keep_part<K>(a.dq_parts + static_cast<int64_t>(blockIdx.x) * (64 * K), dq);
-    else if (a.dq.data)
-        write_queries(m, dq, a);
+        keep_part<K>(a.dq_parts, dq);
+    else if (a.dq.data) {
+        uint32_t pairs[K / 8];
+        pack_pairs(pairs, dq);
+        write_queries<K>(m.q, pairs, a, tile_of(a));
+    }
     add_rows<K>(dx, m.x + own_columns<K>(place().group), m.pull);
     if (a.dx_parts)
-        keep_part<K>(a.dx_parts + static_cast<int64_t>(blockIdx.x) * (64 * K), dx);
+        keep_part<K>(a.dx_parts, dx);
     else
-        write_keys(m, dx, a);
-}
-
-// Adds the parts of value heads that share a query/key head. A block has a row of a tile, a thread a column.
-__global__ void column_shared_kernel(const __grid_constant__ column_task a, int K) {
-    const int r = static_cast<int>(blockIdx.x) % 64, tile = static_cast<int>(blockIdx.x) / 64, c = tile % a.chunks;
-    const int key = tile / a.chunks, b = key / a.Hq, hq = key % a.Hq, t = tile_step(a, c, r);
-    const int k = static_cast<int>(threadIdx.x);
-    if (t >= a.T) return;
-    float dq = 0.0f, dx = 0.0f;
-    for (int h = 0; h < a.group; h++) {
-        const int64_t head = static_cast<int64_t>(b) * a.H + hq * a.group + h;
-        const int64_t at = ((head * a.chunks + c) * 64 + r) * K + k;
-        dq += a.dq_parts[at], dx += a.dx_parts[at];
-    }
-    if (a.dq.data) a.dq.row(b, t, hq)[k] = __float2bfloat16(dq);
-    if (t < a.shift && a.edge_x) a.edge_x[static_cast<int64_t>(tile) * K + k] = dx;
-    if (!a.dk.data) return;
-    if (t >= a.shift) a.dk.row(b, t - a.shift, hq)[k] = __float2bfloat16(dx);
-    if (a.shift && t == a.T - 1) a.dk.row(b, t, hq)[k] = __float2bfloat16(0.0f);
+        write_keys<K>(m.x, dx, a, tile_of(a));
 }
 
 template <int K, int V, bool delta>
@@ -396,9 +341,7 @@ fwa_status launch_grads(cudaStream_t stream, const column_task &task, const chun
     const auto kernel = column_grads_kernel<K, V, delta>;
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * task.chunks), threads, bytes, stream, task, rate);
-    if (task.dq_parts)
-        FWA_LAUNCH(column_shared_kernel, static_cast<unsigned>(task.B * task.Hq * task.chunks * 64), K, 0, stream, task,
-                   K);
+    if (task.dq_parts) FWA_TRY(chunk_add_parts(stream, task, task.dq_parts, task.dx_parts, K));
     return FWA_OK;
 }
 

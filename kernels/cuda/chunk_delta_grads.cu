@@ -8,9 +8,9 @@
 // bf16 operands, fp32 sums; overwritten, the same bits every time. A block takes a chunk of a value head, 8 warps: each
 // warpgroup has half of the columns of every product. S and then dS' use one tile, D o M and dG those of dO and U, so
 // that two blocks fit a multiprocessor where K = V = 128. Value heads that share keys leave fp32 parts, which
-// shared_rows_kernel adds in their order.
+// chunk_add_parts adds in their order.
 #include "kernels/cuda/chunk_delta.cuh"
-#include "kernels/cuda/chunk_rows.cuh"
+#include "kernels/cuda/chunk_shared.cuh"
 
 namespace {
 
@@ -24,17 +24,6 @@ template <int K, int V> struct grads_memory {
     __nv_bfloat16 r[V * 64];                    // rows of R^T
     __nv_bfloat16 state[K * V];                 // rows of S^T, then of dS'^T: [V,K]
     float u[64], w[64], seen[64], diagonal[64]; // diagonal: of P o D
-};
-
-// What a block is for.
-struct tile_of {
-    int c, head, b, h, hq;
-    tile_of() = default;
-    __device__ explicit tile_of(const chunk_task &a) {
-        int block;
-        asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
-        c = block % a.chunks, head = block / a.chunks, b = head / a.H, h = head % a.H, hq = h / a.group;
-    }
 };
 
 // Parts of sums over rows and columns, in the place of dO.
@@ -149,15 +138,6 @@ __device__ gate_pair gate_grads(const grads_memory<K, V> &m, const part_sums &pa
     to.dlg[1] = all_behind - behind[0] + all_before + before[0] + through;
     if (!decay_first) to.dlg[0] -= residual[0], to.dlg[1] -= residual[1];
     return to;
-}
-
-// This warpgroup's columns of the thread's rows, in fp32, to rows of [64,columns].
-template <int columns> __device__ void keep_part(float *to, const float (&d)[columns / 4]) {
-    const place at;
-#pragma unroll
-    for (int i = 0; i < columns / 4; i += 2)
-        *reinterpret_cast<float2 *>(to + (at.row + i % 4 / 2 * 8) * columns + at.group * (columns / 2) + i / 4 * 8 +
-                                    at.t * 2) = make_float2(d[i], d[i + 1]);
 }
 
 // Tiles as operands, and where this warpgroup's columns start. Made anew in every phase, as `place` is, out of one
@@ -327,24 +307,6 @@ __device__ void place_sums(part_sums &parts, masked_tiles &masked, const row_sum
     if (at.lane == 0) parts.state[at.thread / 32] = state;
 }
 
-// Rows of dq, through the tile of Q.
-template <int K, int V>
-__device__ void write_queries(grads_memory<K, V> &m, const uint32_t (&pairs)[K / 8], const delta_task &a,
-                              const tile_of &tile) {
-    __nv_bfloat16 *own = m.q + own_columns<K>(place().group);
-    const int first = tile_step(a, tile.c, 0);
-    place_rows<K>(own, pairs);
-    copy_rows<K>(own, a.dq.row(tile.b, first, tile.hq), a.dq.time, 0, a.T - first);
-}
-template <int K, int V>
-__device__ void write_keys(grads_memory<K, V> &m, const float (&dx)[K / 4], const delta_task &a, const tile_of &tile) {
-    const place at;
-    float *edge_x = a.edge_x ? a.edge_x + (static_cast<int64_t>(tile.head) * a.chunks + tile.c) * K : nullptr;
-    write_rows<K>(m.x + own_columns<K>(at.group), dx, edge_x, a, a.dk, tile.b, tile.hq, tile.c, a.shift);
-    if (a.shift && a.dk.data && tile.c + 1 == a.chunks && at.thread < K / 8)
-        *reinterpret_cast<uint4 *>(a.dk.row(tile.b, a.T - 1, tile.hq) + at.thread * 8) = make_uint4(0, 0, 0, 0);
-}
-
 template <int K, int V>
 __global__ void __launch_bounds__(threads, 2)
     delta_grads_kernel(const __grid_constant__ delta_task a, const __grid_constant__ chunk_rate rate) {
@@ -372,7 +334,7 @@ __global__ void __launch_bounds__(threads, 2)
         products_commit();
         products_wait<0>();
         products_done(dq);
-        if (a.dq_parts) keep_part<K>(a.dq_parts + static_cast<int64_t>(blockIdx.x) * (64 * K), dq);
+        if (a.dq_parts) keep_part<K>(a.dq_parts, dq);
         pack_pairs(dq_pairs, dq);
     }
     leaving_products(dx, sums, m);
@@ -390,34 +352,15 @@ __global__ void __launch_bounds__(threads, 2)
             2.0f * scalar_grads(rate, a, at.warp ? gates.dw[1] : gates.dw[0], at.warp ? gates.dlg[1] : gates.dlg[0],
                                 tile.b, tile.hq, tile.h, tile.c, row);
     }
-    if (a.dq.data && !a.dq_parts) write_queries(m, dq_pairs, a, parts.tile);
+    if (a.dq.data && !a.dq_parts) write_queries<K>(m.q, dq_pairs, a, parts.tile);
     if (rate.energy) {
         __syncthreads();
         add_rows<K>(dx, m.x + own_columns<K>(at.group), parts.pull);
     }
     if (a.dx_parts)
-        keep_part<K>(a.dx_parts + static_cast<int64_t>(blockIdx.x) * (64 * K), dx);
+        keep_part<K>(a.dx_parts, dx);
     else
-        write_keys(m, dx, a, parts.tile);
-}
-
-// Adds the parts of value heads that share a query/key head. A block has a row of a tile, a thread a column.
-__global__ void shared_rows_kernel(const __grid_constant__ delta_task a, int K) {
-    const int r = static_cast<int>(blockIdx.x) % 64, tile = static_cast<int>(blockIdx.x) / 64, c = tile % a.chunks;
-    const int key = tile / a.chunks, b = key / a.Hq, hq = key % a.Hq, t = tile_step(a, c, r);
-    const int k = static_cast<int>(threadIdx.x);
-    if (t >= a.T) return;
-    float dq = 0.0f, dx = 0.0f;
-    for (int h = 0; h < a.group; h++) {
-        const int64_t head = static_cast<int64_t>(b) * a.H + hq * a.group + h;
-        const int64_t at = ((head * a.chunks + c) * 64 + r) * K + k;
-        dq += a.dq_parts[at], dx += a.dx_parts[at];
-    }
-    if (a.dq.data) a.dq.row(b, t, hq)[k] = __float2bfloat16(dq);
-    if (t < a.shift && a.edge_x) a.edge_x[static_cast<int64_t>(tile) * K + k] = dx;
-    if (!a.dk.data) return;
-    if (t >= a.shift) a.dk.row(b, t - a.shift, hq)[k] = __float2bfloat16(dx);
-    if (a.shift && t == a.T - 1) a.dk.row(b, t, hq)[k] = __float2bfloat16(0.0f);
+        write_keys<K>(m.x, dx, a, parts.tile);
 }
 
 template <int K, int V> fwa_status launch_grads(cudaStream_t stream, const delta_task &task, const chunk_rate &rate) {
@@ -425,9 +368,7 @@ template <int K, int V> fwa_status launch_grads(cudaStream_t stream, const delta
     const auto kernel = delta_grads_kernel<K, V>;
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * task.chunks), threads, bytes, stream, task, rate);
-    if (task.dq_parts)
-        FWA_LAUNCH(shared_rows_kernel, static_cast<unsigned>(task.B * task.Hq * task.chunks * 64), K, 0, stream, task,
-                   K);
+    if (task.dq_parts) FWA_TRY(chunk_add_parts(stream, task, task.dq_parts, task.dx_parts, K));
     return FWA_OK;
 }
 

@@ -7,8 +7,8 @@
 //
 // bf16 operands, fp32 sums; overwritten, the same bits every time. A block takes a chunk of a value head, 8 warps: each
 // warpgroup has half of the columns of every product. S and then dS' use one tile, dP and dG those of dO and D. Value
-// heads that share keys leave fp32 parts, which shared_rows_kernel adds in their order.
-#include "kernels/cuda/chunk_rows.cuh"
+// heads that share keys leave fp32 parts, which chunk_add_parts adds in their order.
+#include "kernels/cuda/chunk_shared.cuh"
 #include "kernels/cuda/chunk_window.cuh"
 
 namespace {
@@ -104,18 +104,10 @@ template <int K, int V> __device__ float replace_state(__nv_bfloat16 *tile, cons
     return warp_sum(sum);
 }
 
-// What a block is for.
-struct tile_of {
-    int c, head, b, h, hq;
-    __device__ explicit tile_of(const chunk_task &a) {
-        int block;
-        asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
-        c = block % a.chunks, head = block / a.chunks, b = head / a.H, h = head % a.H, hq = h / a.group;
-    }
-    __device__ int64_t close(const window_task &a) const {
-        return (static_cast<int64_t>(head) * a.chunks + c) * window_close(a.window);
-    }
-};
+// What close_grads left of the block's chunk.
+__device__ const float *close_of(const window_task &a, const tile_of &tile) {
+    return a.close + (static_cast<int64_t>(tile.head) * a.chunks + tile.c) * window_close(a.window);
+}
 
 // Gradients of the gates by one warp: lane l has rows 2 l and 2 l + 1. With a_i the sum of row i of P o dP, n_j of G o
 // dG, b_l of column l of both, far pairs alone, and h_i Q_i . Y_i in a_i, -e^{seen_j} X_j . W_j in n_j, dw and a share
@@ -150,15 +142,6 @@ __device__ gate_pair gate_grads(const grads_memory<K, V> &m, const part_sums &pa
     to.dlg[0] += all_behind - residual[0] + all_before + through;
     to.dlg[1] += all_behind - behind[0] - residual[1] + all_before + before[0] + through;
     return to;
-}
-
-// This warpgroup's columns of the thread's rows, in fp32, to rows of [64,columns].
-template <int columns> __device__ void keep_part(float *to, const float (&d)[columns / 4]) {
-    const place at;
-#pragma unroll
-    for (int i = 0; i < columns / 4; i += 2)
-        *reinterpret_cast<float2 *>(to + (at.row + i % 4 / 2 * 8) * columns + at.group * (columns / 2) + i / 4 * 8 +
-                                    at.t * 2) = make_float2(d[i], d[i + 1]);
 }
 
 // Tiles as operands, and where this warpgroup's columns start. Made anew in every phase, as `place` is, out of one
@@ -210,7 +193,7 @@ __device__ void load_operands(grads_memory<K, V> &m, const window_task &a, const
         const int t = tile_step(a, c, thread);
         if (t >= 0 && t < a.T) prefetch_scalars(rate.task, b, h, t);
         prefetch(rate.energy + ((static_cast<int64_t>(b) * a.Hq + hq) * a.chunks + c) * 64 + thread);
-        if (thread < window_close(a.window) / 32) prefetch(a.close + tile.close(a) + thread * 32);
+        if (thread < window_close(a.window) / 32) prefetch(close_of(a, tile) + thread * 32);
     }
     if (thread < K * V / 64) prefetch_far(blocks_at<K>(a.grads, a, tile.head, c, V, 0) + thread * 8);
     copy_wait<0>();
@@ -226,7 +209,7 @@ struct masked_tiles {
 
 template <int K, int V> __device__ void masked_products(masked_tiles &to, grads_memory<K, V> &m, const window_task &a) {
     const operands<K, V> at(m);
-    const float *close = a.close + tile_of(a).close(a);
+    const float *close = close_of(a, tile_of(a));
     float P[16], D[16], column[8] = {};
     products_begin();
 #pragma unroll
@@ -357,25 +340,6 @@ template <int K, int V> __device__ void energy_products(float (&dx)[K / 4], cons
     products_done(dx);
 }
 
-// Rows of dq, through the tile of Q.
-template <int K, int V>
-__device__ void write_queries(grads_memory<K, V> &m, const uint32_t (&pairs)[K / 8], const window_task &a) {
-    const tile_of tile(a);
-    __nv_bfloat16 *own = m.q + own_columns<K>(place().group);
-    const int first = tile_step(a, tile.c, 0);
-    place_rows<K>(own, pairs);
-    copy_rows<K>(own, a.dq.row(tile.b, first, tile.hq), a.dq.time, a.halo, a.T - first);
-}
-template <int K, int V>
-__device__ void write_keys(grads_memory<K, V> &m, const float (&dx)[K / 4], const window_task &a) {
-    const tile_of tile(a);
-    const place at;
-    float *edges = a.edge_x + (static_cast<int64_t>(tile.head) * a.chunks + tile.c) * ((2 * a.halo + 1) * K);
-    write_rows<K>(m.x + own_columns<K>(at.group), dx, edges, a, a.dk, tile.b, tile.hq, tile.c, a.shift);
-    if (a.shift && a.dk.data && tile.c + 1 == a.chunks && at.thread < K / 8)
-        *reinterpret_cast<uint4 *>(a.dk.row(tile.b, a.T - 1, tile.hq) + at.thread * 8) = make_uint4(0, 0, 0, 0);
-}
-
 template <int K, int V>
 __global__ void __launch_bounds__(threads, 2)
     window_grads_kernel(const __grid_constant__ window_task a, const __grid_constant__ chunk_rate rate) {
@@ -406,21 +370,20 @@ __global__ void __launch_bounds__(threads, 2)
         products_commit();
         products_wait<0>();
         products_done(dq);
-        if (a.dq_parts) keep_part<K>(a.dq_parts + static_cast<int64_t>(blockIdx.x) * (64 * K), dq);
+        if (a.dq_parts) keep_part<K>(a.dq_parts, dq);
         pack_pairs(dq_pairs, dq);
     }
     leaving_products(dx, sums, m, a.halo);
     key_products(dx, m);
     __syncthreads();
     place_sums(parts, masked, sums, state);
-    if (a.dq.data && !a.dq_parts) write_queries(m, dq_pairs, a);
+    if (a.dq.data && !a.dq_parts) write_queries<K>(m.q, dq_pairs, a, tile_of(a));
     __syncthreads();
     if (place().thread < 32) {
         const place at;
         const tile_of tile(a);
         float energy[2] = {0.0f, 0.0f};
-        scalar_grads(rate, a, gate_grads(m, parts, a.close + tile.close(a), a.halo), tile.b, tile.hq, tile.h, tile.c,
-                     energy);
+        scalar_grads(rate, a, gate_grads(m, parts, close_of(a, tile), a.halo), tile.b, tile.hq, tile.h, tile.c, energy);
         parts.pull[at.lane * 2] = energy[0], parts.pull[at.lane * 2 + 1] = energy[1];
     }
     __syncthreads();
@@ -430,28 +393,9 @@ __global__ void __launch_bounds__(threads, 2)
     energy_products(dx, m);
     __syncthreads();
     if (a.dx_parts)
-        keep_part<K>(a.dx_parts + static_cast<int64_t>(blockIdx.x) * (64 * K), dx);
+        keep_part<K>(a.dx_parts, dx);
     else
-        write_keys(m, dx, a);
-}
-
-// Adds the parts of value heads that share a query/key head. A block has a row of a tile, a thread a column.
-__global__ void shared_rows_kernel(const __grid_constant__ window_task a, int K) {
-    const int r = static_cast<int>(blockIdx.x) % 64, tile = static_cast<int>(blockIdx.x) / 64, c = tile % a.chunks;
-    const int key = tile / a.chunks, b = key / a.Hq, hq = key % a.Hq, t = tile_step(a, c, r);
-    const int k = static_cast<int>(threadIdx.x), edge = edge_row(a, c, r, a.shift);
-    float dq = 0.0f, dx = 0.0f;
-    for (int h = 0; h < a.group; h++) {
-        const int64_t head = static_cast<int64_t>(b) * a.H + hq * a.group + h;
-        const int64_t at = ((head * a.chunks + c) * 64 + r) * K + k;
-        dq += a.dq_parts[at], dx += a.dx_parts[at];
-    }
-    if (edge >= 0) a.edge_x[(static_cast<int64_t>(tile) * (2 * a.halo + 1) + edge) * K + k] = dx;
-    if (t >= a.T) return;
-    if (a.dq.data && r >= a.halo) a.dq.row(b, t, hq)[k] = __float2bfloat16(dq);
-    if (!a.dk.data) return;
-    if (edge < 0) a.dk.row(b, t - a.shift, hq)[k] = __float2bfloat16(dx);
-    if (a.shift && t == a.T - 1) a.dk.row(b, t, hq)[k] = __float2bfloat16(0.0f);
+        write_keys<K>(m.x, dx, a, tile_of(a));
 }
 
 template <int K, int V> fwa_status launch_grads(cudaStream_t stream, const window_task &task, const chunk_rate &rate) {
@@ -459,9 +403,7 @@ template <int K, int V> fwa_status launch_grads(cudaStream_t stream, const windo
     const auto kernel = window_grads_kernel<K, V>;
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * task.chunks), threads, bytes, stream, task, rate);
-    if (task.dq_parts)
-        FWA_LAUNCH(shared_rows_kernel, static_cast<unsigned>(task.B * task.Hq * task.chunks * 64), K, 0, stream, task,
-                   K);
+    if (task.dq_parts) FWA_TRY(chunk_add_parts(stream, task, task.dq_parts, task.dx_parts, K));
     return FWA_OK;
 }
 
