@@ -44,9 +44,8 @@ static void too_much_memory_is_an_error_and_no_more(void **state) {
     b->free(b, memory);
 }
 
-// Three bytes in each of four rows of ten, from the second byte on.
 // Rows of 1 to 200 bytes at every kind of address, and what stands around them.
-static void fill_rows_of_every_width(fwa_backend *b) {
+static void fill_rows_of_every_width(void) {
     enum { ROWS = 37, STRIDE = 208, BYTES = ROWS * STRIDE + 16 };
     static unsigned char host[BYTES];
     void *memory = NULL;
@@ -67,6 +66,7 @@ static void fill_rows_of_every_width(fwa_backend *b) {
     b->free(b, memory);
 }
 
+// Three bytes in each of four rows of ten, from the second byte on.
 static void rows_are_filled_and_what_is_between_is_not(void **state) {
     (void)state;
     unsigned char got[40];
@@ -75,7 +75,7 @@ static void rows_are_filled_and_what_is_between_is_not(void **state) {
     check_ok(b->fill(b, b->stream, memory, 1, 40));
     check_ok(b->fill_rows(b, b->stream, (char *)memory + 1, 9, 3, 10, 4));
     check_ok(b->fill_rows(b, b->stream, NULL, 9, 0, 10, 4));
-    fill_rows_of_every_width(b);
+    fill_rows_of_every_width();
     check_ok(b->download(b, b->stream, got, memory, 40));
     check_ok(b->stream_synchronize(b, b->stream));
     for (int i = 0; i < 40; i++) assert_int_equal(got[i], i % 10 >= 1 && i % 10 < 4 ? 9 : 1);
