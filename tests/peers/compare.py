@@ -78,13 +78,12 @@ def ratio(ours, theirs):
 
 
 def peer_ops(runner):
-    """(shape, operator) -> row. All shapes by one command: starting Python and checking take longer than measuring."""
+    """(shape, operator) -> row. One command for all: starting Python and loading kernels take longer than measuring."""
     args = runner.args
-    peers = args.peers.split(",") if args.peers else ["sdpa"] + sorted({p for _, p in PAIRS if p != "sdpa"})
+    peers = args.peers or ",".join(["sdpa", *sorted({peer for _, peer in PAIRS if peer != "sdpa"})])
     extra = (["--fla", args.fla] if args.fla else []) + (["--force"] if args.force else [])
-    return {("x".join(str(row[letter]) for letter in "BTHK"), row["op"]): row for peer in peers
-            for row in runner.rows("peer_ops", [sys.executable, HERE / "gpu_ops.py", "--ops", peer, "--shapes",
-                                                args.shapes, *extra]) if "B" in row}
+    rows = runner.rows("peer_ops", [sys.executable, HERE / "gpu_ops.py", "--ops", peers, "--shapes", args.shapes, *extra])
+    return {("x".join(str(row[letter]) for letter in "BTHK"), row["op"]): row for row in rows}
 
 
 def own_ops(runner):
