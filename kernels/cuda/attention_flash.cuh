@@ -17,7 +17,6 @@ namespace fwa::flash {
 using bf16 = __nv_bfloat16;
 
 constexpr int groups = 2, threads = 128 * groups, block_rows = 64 * groups;
-constexpr float log2_e = 1.4426950408889634f;
 
 // A tensor [B,T,heads,columns] of dense rows.
 struct rows {
@@ -190,11 +189,7 @@ template <int n> __device__ inline void clear(float (&d)[n][4]) {
     for (int i = 0; i < n * 4; i++) d[i / 4][i % 4] = 0.0f;
 }
 
-// Sum or largest value over the four threads that share rows.
-__device__ inline float quad_sum(float x) {
-    x += __shfl_xor_sync(0xffffffffu, x, 1);
-    return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
+// The largest value over the four threads that share rows.
 __device__ inline float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));

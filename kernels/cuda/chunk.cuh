@@ -15,6 +15,7 @@
 #define FWA_KERNELS_CUDA_CHUNK_CUH
 
 #include "kernels/cuda/chunk_products.cuh"
+#include "kernels/cuda/numeric.cuh"
 
 namespace fwa {
 
@@ -59,12 +60,6 @@ struct chunk_task {
     // halo. [B,Hq,chunks,2 halo+1,K], [B,H,chunks,2 halo+1,V]; null: nobody asks for them.
     float *edge_x, *edge_v;
 };
-
-__device__ inline float power2(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 
 // Step of row r of tile c.
 __device__ inline int tile_step(const chunk_task &a, int c, int r) {

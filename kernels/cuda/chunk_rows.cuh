@@ -75,11 +75,6 @@ __device__ inline float dot_pair(uint32_t a, uint32_t b) {
            __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u);
 }
 
-__device__ inline float quad_sum(float x) {
-    x += __shfl_xor_sync(everyone, x, 1);
-    return x + __shfl_xor_sync(everyone, x, 2);
-}
-
 // What a tile [64,columns] has where a thread's accumulators are: columns 8 j + 2 t, + 1 of its rows g and g + 8, which
 // are swizzled alike. half: where this warpgroup's columns start.
 template <int columns> struct own_pairs {

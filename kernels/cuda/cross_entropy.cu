@@ -32,12 +32,12 @@ template <typename T> __device__ float base_of(float shift) {
     return sizeof(T) == 2 ? shift * log2_e : shift;
 }
 template <typename T> __device__ float term(float l, float base) {
-    return sizeof(T) == 2 ? quick_exp2(l * log2_e - base) : expf(l - base);
+    return sizeof(T) == 2 ? power2(l * log2_e - base) : expf(l - base);
 }
 
 // e^{max - shift} of a partial sum, at most 1: for `nothing`, l log2 e in one rounding less its value in two is no 0.
 template <typename T> __device__ float weight(float max, float base) {
-    return sizeof(T) == 2 ? quick_exp2(fminf(max * log2_e - base, 0.0f)) : expf(max - base);
+    return sizeof(T) == 2 ? power2(fminf(max * log2_e - base, 0.0f)) : expf(max - base);
 }
 
 template <typename T> __device__ partial join(partial a, partial b) {

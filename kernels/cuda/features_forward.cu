@@ -106,7 +106,7 @@ __device__ void walk_activation(float (&s)[N], const float (&x)[batch][N], const
         for (int back = TAPS - 1; back >= 0; back--)
             if (KIND == WALK_LEAN || back <= seen) u += w.at[back][i] * x[(j - back) & (batch - 1)][i];
         if (KIND != WALK_GENERAL)
-            s[i] = u * quick_reciprocal(1.0f + quick_exp2(u));
+            s[i] = u * quick_reciprocal(1.0f + power2(u));
         else
             s[i] = silu ? u * sigmoid<T>(u) : u;
     }

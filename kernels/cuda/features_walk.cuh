@@ -133,7 +133,7 @@ template <typename T, int N, int TAPS, walk_kind KIND> struct backward_walk {
                     if (!RESETS || back <= seen[j]) u += w[back][i] * x[(BASE + j + back) & (ring - 1)][i];
                 float s, slope;
                 if (LEAN) {
-                    const float gate = quick_reciprocal(1.0f + quick_exp2(u));
+                    const float gate = quick_reciprocal(1.0f + power2(u));
                     s = u * gate;
                     slope = s * (ln_2 * gate - ln_2) + gate;
                 } else {

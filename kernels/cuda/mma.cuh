@@ -71,6 +71,12 @@ __device__ inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4], uint32_t 
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Sum over the four lanes that share rows of accumulators.
+__device__ inline float quad_sum(float x) {
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
 // Two floats as the bf16 pair of a fragment: `low` is the element of the smaller index.
 __device__ inline uint32_t bf16_pair(float low, float high) {
     uint32_t pair;

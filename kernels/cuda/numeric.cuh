@@ -118,7 +118,7 @@ template <typename T, int N> __device__ inline pieces<T, N> repack(const float (
 }
 
 // 2^x and 1 / x by one instruction each, to a few 1e-7; results below 1e-38 become 0.
-__device__ inline float quick_exp2(float x) {
+__device__ inline float power2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
@@ -134,11 +134,11 @@ constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 // rounded to bf16.
 template <typename T> __device__ inline float exponential(float x) {
     if constexpr (sizeof(T) == sizeof(float)) return expf(x);
-    return quick_exp2(log2_e * x);
+    return power2(log2_e * x);
 }
 template <typename T> __device__ inline float sigmoid(float x) {
     if constexpr (sizeof(T) == sizeof(float)) return 1.0f / (1.0f + expf(-x));
-    return quick_reciprocal(1.0f + quick_exp2(-log2_e * x));
+    return quick_reciprocal(1.0f + power2(-log2_e * x));
 }
 // d/dx of x sigmoid(x), given s = sigmoid(x).
 __device__ inline float silu_slope(float x, float s) {
