@@ -48,7 +48,7 @@ fwa_status fwa_head_run(const fwa_layer_context *ctx, const fwa_model_spec *mode
         FWA_TRY(ops->gemm(stream, fwa_tensor_slice(dn, 0, r, count), logits, false, E, false, none, model->logit_scale,
                           0.0));
     }
-    FWA_TRY(ops->loss_accumulate(stream, state, acts->loss, targets));
+    FWA_TRY(ops->loss_accumulate(stream, state, fwa_tensor_slice(acts->loss, 0, 0, n.shape[0]), targets));
     fwa_range_end(ctx->backend);
     return FWA_OK;
 }

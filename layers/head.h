@@ -21,8 +21,8 @@ typedef struct fwa_head_acts {
 // predictions in `kept`.
 FWA_MUST_CHECK fwa_status fwa_head_plan_acts(const fwa_layer_context *ctx, const fwa_model_spec *model,
                                              fwa_arena *scratch, fwa_arena *kept, fwa_head_acts *acts);
-// Loss and predictions of n [R,D] for targets i32 [R], added to *state; with `dn` present also dn [R,D] = d loss / d n
-// and the embedding's gradient +=, or = where ctx->fresh.
+// Loss and predictions of n [R,D] for targets i32 [R], R at most what was planned, added to *state; with `dn` present
+// also dn [R,D] = d loss / d n and the embedding's gradient +=, or = where ctx->fresh.
 FWA_MUST_CHECK fwa_status fwa_head_run(const fwa_layer_context *ctx, const fwa_model_spec *model, int embedding,
                                        const fwa_head_acts *acts, fwa_tensor dn, fwa_tensor n, fwa_tensor targets,
                                        fwa_step_state *state);

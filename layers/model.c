@@ -261,6 +261,37 @@ fwa_status fwa_model_evaluate(fwa_model *model, fwa_activations *acts, fwa_step_
                         acts->targets, state);
 }
 
+// The ranges' rows of the final norm behind each other, in the buffer of the residual stream that nobody reads any
+// more.
+static fwa_status gather_rows(const fwa_activations *acts, const fwa_rows *ranges, int64_t n, fwa_tensor *out) {
+    fwa_backend *backend = acts->ctx.backend;
+    const size_t row = (size_t)acts->n.shape[1] * fwa_dtype_size(acts->n.dtype);
+    const fwa_tensor spare = acts->x[acts->L - 1];
+    int64_t rows = 0;
+    for (int64_t i = 0; i < n; rows += ranges[i++].count)
+        FWA_TRY(backend->copy(backend, backend->stream, (char *)spare.data + (size_t)rows * row,
+                              (const char *)acts->n.data + (size_t)ranges[i].first * row,
+                              (size_t)ranges[i].count * row));
+    *out = fwa_tensor_slice(spare, 0, 0, rows);
+    return FWA_OK;
+}
+
+fwa_status fwa_model_score(fwa_activations *acts, const int32_t *tokens, const int32_t *targets, const fwa_rows *ranges,
+                           int64_t n, fwa_step_state *state) {
+    fwa_backend *backend = acts->ctx.backend;
+    const fwa_model *model = acts->model;
+    fwa_tensor rows, wanted;
+    FWA_CHECK(!acts->train && n > 0, FWA_ERROR,
+              "scores of rows are of activations for evaluation, and of one at least");
+    FWA_TRY(backend->upload(backend, backend->stream, acts->tokens.data, tokens, fwa_tensor_bytes(acts->tokens)));
+    FWA_TRY(forward(model, acts));
+    FWA_TRY(gather_rows(acts, ranges, n, &rows));
+    wanted = fwa_tensor_slice(acts->targets, 0, 0, rows.shape[0]);
+    FWA_TRY(backend->upload(backend, backend->stream, wanted.data, targets, fwa_tensor_bytes(wanted)));
+    return fwa_head_run(&acts->ctx, &model->spec, model->embedding, &acts->head, fwa_tensor_absent(), rows, wanted,
+                        state);
+}
+
 fwa_status fwa_model_read(fwa_activations *acts, const int32_t *tokens) {
     fwa_backend *backend = acts->ctx.backend;
     fwa_memory *memory = acts->ctx.memory;

@@ -72,13 +72,22 @@ FWA_MUST_CHECK fwa_status fwa_model_load(fwa_activations *acts, const int32_t *t
 // must have been planned for training.
 FWA_MUST_CHECK fwa_status fwa_model_train(fwa_model *model, fwa_activations *acts, fwa_step_state *state,
                                           const fwa_bucket_hook *hook);
+// Forward and loss only; predictions in acts->head.prediction.
+FWA_MUST_CHECK fwa_status fwa_model_evaluate(fwa_model *model, fwa_activations *acts, fwa_step_state *state);
+// Rows first .. first+count-1 of [B*T].
+typedef struct fwa_rows {
+    int64_t first, count;
+} fwa_rows;
+// The same of some rows alone, which saves the head the others: tokens i32 [B,T], and targets of the rows of
+// ranges[0 .. n), one behind the other, in host memory. Losses and predictions stand in this order in front of
+// acts->head's. Of activations without training; each row in one range at most, at least one row.
+FWA_MUST_CHECK fwa_status fwa_model_score(fwa_activations *acts, const int32_t *tokens, const int32_t *targets,
+                                          const fwa_rows *ranges, int64_t n, fwa_step_state *state);
 // Over a memory: reads T tokens of each sequence, tokens i32 [B,T] in host memory, as what follows those before, and
 // keeps what they leave. FWA_CONFIG where a cache has no room for them.
 FWA_MUST_CHECK fwa_status fwa_model_read(fwa_activations *acts, const int32_t *tokens);
 // acts->head.logits [B,N] act: of what follows the segment of T = 1 that was read last.
 FWA_MUST_CHECK fwa_status fwa_model_logits(fwa_activations *acts);
-// Forward and loss only; predictions in acts->head.prediction.
-FWA_MUST_CHECK fwa_status fwa_model_evaluate(fwa_model *model, fwa_activations *acts, fwa_step_state *state);
 
 #ifdef __cplusplus
 }

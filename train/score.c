@@ -17,6 +17,7 @@ typedef struct scorer {
     fwa_activations *acts;                   // of the shape at hand
     int32_t *tokens, *targets, *predictions; // [B,T]
     void *losses;                            // [B,T] mst
+    fwa_rows *ranges;                        // [B]
     int64_t B, T;
 } scorer;
 
@@ -50,9 +51,11 @@ static void close_shape(scorer *s) {
     free(s->targets);
     free(s->predictions);
     free(s->losses);
+    free(s->ranges);
     s->acts = NULL;
     s->tokens = s->targets = s->predictions = NULL;
     s->losses = NULL;
+    s->ranges = NULL;
 }
 
 static fwa_status open_shape(scorer *s, int64_t B, int64_t T) {
@@ -69,26 +72,26 @@ static fwa_status open_shape(scorer *s, int64_t B, int64_t T) {
     s->targets = malloc(places * sizeof *s->targets);
     s->predictions = malloc(places * sizeof *s->predictions);
     s->losses = malloc(places * fwa_dtype_size(backend->master));
-    FWA_CHECK(s->tokens && s->targets && s->predictions && s->losses, FWA_MEMORY,
+    s->ranges = malloc((size_t)B * sizeof *s->ranges);
+    FWA_CHECK(s->tokens && s->targets && s->predictions && s->losses && s->ranges, FWA_MEMORY,
               "no memory for a batch of %lld sequences of %lld tokens", (long long)B, (long long)T);
     return FWA_OK;
 }
 
-// Row i of the batch; NULL: a row without targets.
-static void put_row(scorer *s, int64_t i, const fwa_score_request *r) {
-    int32_t *tokens = s->tokens + i * s->T, *targets = s->targets + i * s->T;
-    for (int64_t t = 0; t < s->T; t++) {
-        const bool here = r && t < r->count - 1;
-        tokens[t] = here ? r->tokens[t] : 0;
-        targets[t] = here && t + 1 >= r->first ? r->tokens[t + 1] : FWA_NO_TARGET;
-    }
+// Row i of the batch; NULL: padding. Its scored places go behind the `used` targets.
+static int64_t put_row(scorer *s, int64_t i, const fwa_score_request *r, int64_t used) {
+    int32_t *tokens = s->tokens + i * s->T;
+    for (int64_t t = 0; t < s->T; t++) tokens[t] = r && t < r->count - 1 ? r->tokens[t] : 0;
+    if (!r) return used;
+    s->ranges[i] = (fwa_rows){i * s->T + r->first - 1, r->count - r->first};
+    memcpy(s->targets + used, r->tokens + r->first, (size_t)s->ranges[i].count * sizeof *s->targets);
+    return used + s->ranges[i].count;
 }
 
-static void take_row(const scorer *s, int64_t i, const fwa_score_request *r, fwa_score *score) {
+static void take_row(const scorer *s, int64_t from, int64_t count, fwa_score *score) {
     const bool f64 = s->loaded->backend->master == FWA_F64;
     *score = (fwa_score){0.0, 1.0};
-    for (int64_t t = r->first - 1; t < r->count - 1; t++) {
-        const int64_t at = i * s->T + t;
+    for (int64_t at = from; at < from + count; at++) {
         score->logprob -= f64 ? ((const double *)s->losses)[at] : (double)((const float *)s->losses)[at];
         if (s->predictions[at] != s->targets[at]) score->greedy = 0.0;
     }
@@ -96,18 +99,17 @@ static void take_row(const scorer *s, int64_t i, const fwa_score_request *r, fwa
 
 static fwa_status run_batch(scorer *s, const place *rows, int64_t stride, int64_t count) {
     fwa_backend *backend = s->loaded->backend;
-    for (int64_t i = 0; i < s->B; i++) put_row(s, i, i < count ? &s->requests[rows[i * stride].index] : NULL);
-    FWA_TRY(fwa_model_load(s->acts, s->tokens, s->targets));
-    FWA_TRY(fwa_model_evaluate(s->loaded->model, s->acts, s->state));
+    int64_t used = 0;
+    for (int64_t i = 0; i < s->B; i++)
+        used = put_row(s, i, i < count ? &s->requests[rows[i * stride].index] : NULL, used);
+    FWA_TRY(fwa_model_score(s->acts, s->tokens, s->targets, s->ranges, count, s->state));
     FWA_TRY(backend->download(backend, backend->stream, s->losses, s->acts->head.loss.data,
-                              fwa_tensor_bytes(s->acts->head.loss)));
+                              (size_t)used * fwa_dtype_size(backend->master)));
     FWA_TRY(backend->download(backend, backend->stream, s->predictions, s->acts->head.prediction.data,
-                              fwa_tensor_bytes(s->acts->head.prediction)));
+                              (size_t)used * sizeof *s->predictions));
     FWA_TRY(backend->stream_synchronize(backend, backend->stream));
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t index = rows[i * stride].index;
-        take_row(s, i, &s->requests[index], &s->scores[index]);
-    }
+    for (int64_t i = 0, at = 0; i < count; at += s->ranges[i++].count)
+        take_row(s, at, s->ranges[i].count, &s->scores[rows[i * stride].index]);
     return FWA_OK;
 }
 

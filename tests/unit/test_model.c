@@ -344,6 +344,36 @@ static void test_rows_are_aligned(void **state) {
     model_close(&c);
 }
 
+// Scores of some rows, in the order asked for, are those of the evaluation of all.
+static void test_scores_of_some_rows(void **state) {
+    (void)state;
+    static const fwa_rows ranges[] = {{9, 3}, {0, 1}, {4, 2}};
+    fwa_model_spec spec = model_spec_hybrid();
+    model_case c;
+    model_open(&c, &spec);
+    fwa_activations *acts = activations_new(&c, MODEL_B, MODEL_T, false);
+    for (int r = 0; r < MODEL_ROWS; r++) c.targets[r] = (5 * r + 1) % (int)spec.vocab;
+    model_evaluate(&c, acts);
+    const fwa_tensor loss = check_duplicate(acts->head.loss);
+    int32_t targets[MODEL_ROWS], predictions[MODEL_ROWS];
+    memcpy(predictions, acts->head.prediction.data, sizeof predictions);
+    int n = 0;
+    for (size_t i = 0; i < 3; i++)
+        for (int64_t r = 0; r < ranges[i].count; r++) targets[n++] = c.targets[ranges[i].first + r];
+    memset(&c.state, 0, sizeof c.state);
+    check_ok(fwa_model_score(acts, c.tokens, targets, ranges, 3, &c.state));
+    assert_true(c.state.valid == n);
+    for (int i = 0, at = 0; i < 3; at += (int)ranges[i++].count) {
+        const int64_t first = ranges[i].first, count = ranges[i].count;
+        check_close(fwa_tensor_slice(acts->head.loss, 0, at, count), fwa_tensor_slice(loss, 0, first, count), 1e-12);
+        for (int64_t r = 0; r < count; r++)
+            assert_int_equal(((const int32_t *)acts->head.prediction.data)[at + r], predictions[first + r]);
+    }
+    fwa_activations_destroy(acts);
+    model_close(&c);
+    check_release(NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_accumulation_equals_one_batch, check_release),
@@ -361,6 +391,7 @@ int main(void) {
         cmocka_unit_test(test_impossible_models_are_refused),
         cmocka_unit_test(test_training_needs_memory_for_it),
         cmocka_unit_test(test_rows_are_aligned),
+        cmocka_unit_test(test_scores_of_some_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
