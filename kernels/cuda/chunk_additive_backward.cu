@@ -271,7 +271,7 @@ template <int K, int V, bool window> struct grads_block {
             copy_rows<K>(q_half(), a.dq.row(b, tile_step(a, c, 0), h), a.dq.time, a.halo, a.T - tile_step(a, c, 0));
     }
 
-    // By the first warp.
+    // By the first warp, beside what the others store; who needs the pulls waits for it.
     __device__ void write_scalars(part_sums &parts, const float *near) const {
         const gate_rows rows = {m.u, m.w, m.far, m.pairs};
         float energy[2] = {0.0f, 0.0f};
@@ -281,12 +281,14 @@ template <int K, int V, bool window> struct grads_block {
         else
             pair = plain_gate_grads(rows, parts, at.thread);
         scalar_grads(rate, a, pair, b, h, h, c, energy);
-        if (rate.energy) pulls(m.pairs, parts, energy, a.halo);
+        if (!rate.energy) return;
+        pulls(m.pairs, parts, energy, a.halo);
+        barrier_arrive(1, threads);
     }
 
     __device__ void write_keys(float (&dx)[K / 4], const part_sums &parts) const {
         if (rate.energy) {
-            __syncthreads();
+            if (at.thread >= 32) barrier_of(1, threads);
             add_rows<K>(dx, x_half(), parts.pull);
         }
         write_rows<K>(x_half(), dx, edges_of(a.edge_x, head, K), a, a.dk, b, h, c, a.shift);
@@ -318,10 +320,10 @@ __global__ void __launch_bounds__(threads, 2)
     const float2 leave = block.leaving(dx, dv);
     block.pair_grads(dx, dv);
     block.keep_parts(parts, sums, history, leave, state_part);
-    write_rows<V>(block.v_half(), dv, block.edges_of(a.edge_v, block.head, V), a, a.dv, block.b, block.h, c, 0);
-    block.write_queries(dq_pairs);
     __syncthreads();
     if (block.at.thread < 32) block.write_scalars(parts, near);
+    write_rows<V>(block.v_half(), dv, block.edges_of(a.edge_v, block.head, V), a, a.dv, block.b, block.h, c, 0);
+    block.write_queries(dq_pairs);
     block.write_keys(dx, parts);
 }
 

@@ -72,6 +72,16 @@ __device__ inline void publish() {
     FWA_SM90A("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// A barrier of `threads` threads, whole warps, that name the same `id` from 1 to 15.
+__device__ inline void barrier_of(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Counts the warp in without waiting.
+__device__ inline void barrier_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 #define FWA_D4(i)  "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
 #define FWA_D16(i) FWA_D4(i), FWA_D4((i) + 4), FWA_D4((i) + 8), FWA_D4((i) + 12)
 #define FWA_N32    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"

@@ -96,6 +96,25 @@ static void many_heads_agree(void **state) {
     }
 }
 
+// Value heads that share query/key heads, several of them in a block.
+static void shared_heads_agree(void **state) {
+    (void)state;
+    const fwa_mixer_shape shapes[] = {
+        {1, 70, 1, 3, 128, 64}, {1, 200, 1, 12, 128, 64}, {2, 130, 2, 12, 64, 64}, {1, 200, 1, 5, 64, 128}};
+    EACH_CHUNK_RULE(rule) {
+        start_record();
+        for (int i = 0; i < (small ? 1 : 4); i++) {
+            case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), shapes[i]);
+            spec_carry(&spec, 3);
+            mixer_case c = case_new(&spec);
+            case_fill(&c, (uint64_t)(95 + i));
+            case_unit_rows(c.call.k);
+            run_chunk_case(&c);
+        }
+        print_record("shared heads", rule);
+    }
+}
+
 // The CPU's chunk form with bf16 operands has the errors of the kernels, to half of their size: it rounds where they
 // do.
 static void errors_are_those_of_rounding(void **state) {
@@ -143,7 +162,7 @@ static void errors_are_those_of_rounding(void **state) {
 static void long_sequences_agree(void **state) {
     (void)state;
     const int64_t T = small ? 1030 : 2500;
-    const fwa_mixer_shape shapes[] = {{1, T, 1, 2, 64, 128}, {1, T + 60, 1, 1, 128, 64}};
+    const fwa_mixer_shape shapes[] = {{1, T, 1, 2, 64, 128}, {1, T + 60, 1, 3, 128, 64}};
     EACH_CHUNK_RULE(rule) {
         start_record();
         for (int i = small; i < 2; i++) {
@@ -305,6 +324,7 @@ int main(void) {
         cmocka_unit_test(the_chunk_kernels_are_chosen),
         cmocka_unit_test_teardown(every_option_agrees, check_release),
         cmocka_unit_test_teardown(many_heads_agree, check_release),
+        cmocka_unit_test_teardown(shared_heads_agree, check_release),
         cmocka_unit_test_teardown(errors_are_those_of_rounding, check_release),
         cmocka_unit_test_teardown(long_sequences_agree, check_release),
         cmocka_unit_test_teardown(documents_agree, check_release),
