@@ -15,7 +15,7 @@ namespace {
 
 using namespace fwa;
 
-constexpr int threads = 256, N = 4, blocks_per_multiprocessor = 20;
+constexpr int threads = 256, N = 4, blocks_per_multiprocessor = 64;
 
 struct bias {
     float mean, variance;
@@ -58,7 +58,7 @@ __device__ void update(float *master, T *copy, const float *grad, float *m, floa
         ms.at[j] = fmaf(f.beta1, ms.at[j], f.one_minus_beta1 * g);
         vs.at[j] = fmaf(f.beta2, vs.at[j], f.one_minus_beta2 * (g * g));
         const float step = fmaf(f.decay, ps.at[j], ms.at[j] * f.mean / (sqrtf(vs.at[j] * f.variance) + f.eps));
-        ps.at[j] -= f.rate * step;
+        ps.at[j] = fmaf(-f.rate, step, ps.at[j]);
         second.at[j] = from_float<T>(ps.at[j]);
     }
     store(master, ps), store(m, ms), store(v, vs);
