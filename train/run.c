@@ -89,6 +89,7 @@ static fwa_status decide_auto(fwa_run *run, decision *out) {
     }
     FWA_TRY(lock_folder(run)); // before looking: another process may be writing the next checkpoint
     if (fwa_path_exists(run->path)) FWA_TRY(fwa_checkpoint_newest(run->path, &newest));
+    run->checked = newest != NULL;
     if (newest)
         snprintf(out->resume, sizeof out->resume, "%s", newest);
     else
@@ -101,7 +102,9 @@ static fwa_status decide(fwa_run *run, const char *resume, decision *out) {
     if (run->world->rank != 0) return FWA_OK;
     if (strcmp(resume, "none") == 0) return decide_none(run);
     if (strcmp(resume, "auto") == 0) return decide_auto(run, out);
-    return fwa_run_find_checkpoint(resume, out->resume);
+    FWA_TRY(fwa_run_find_checkpoint(resume, out->resume));
+    run->checked = strcmp(resume, out->resume) != 0; // a run's newest
+    return FWA_OK;
 }
 
 static char *command_line(int argc, char **argv) {
@@ -172,9 +175,9 @@ static fwa_status restore(fwa_run *run, fwa_trainer *trainer) {
     fwa_checkpoint *checkpoint = NULL;
     fwa_backend *backend = trainer->backend;
     fwa_status status = FWA_OK;
-    // Rank 0 looks at every byte, for all: digests would be read once a rank.
-    FWA_TRY(run->world->rank == 0 ? fwa_checkpoint_open(&checkpoint, run->resume)
-                                  : fwa_checkpoint_open_quick(&checkpoint, run->resume));
+    // Rank 0 looks at every byte, once and for all.
+    FWA_TRY(run->world->rank == 0 && !run->checked ? fwa_checkpoint_open(&checkpoint, run->resume)
+                                                   : fwa_checkpoint_open_quick(&checkpoint, run->resume));
     const fwa_checkpoint_state *saved = fwa_checkpoint_get_state(checkpoint);
     fwa_step_state state;
     memset(&state, 0, sizeof state);

@@ -18,6 +18,7 @@ typedef struct fwa_run {
     fwa_config *config;   // borrowed
     char path[1024];      // run.dir/run.name
     char resume[2048];    // checkpoint to start from; "" none
+    bool checked;         // rank 0: every byte of it was looked at
     bool finished;        // nothing left to do
     char *command;        // command line, for checkpoints; owned
     fwa_metrics *metrics; // rank 0
