@@ -84,9 +84,11 @@ job_field() {
     scontrol show job -o "$1" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1
 }
 
-# A requeued job waits two minutes in front of its next start, unless it is told otherwise.
+# A requeued job waits two minutes in front of its next start, unless it is told otherwise. Told at once, it would be
+# taken for the one that just ended: its credential was revoked in the same second.
 hurry() {
     if [ "$(job_field "$1" JobState)" = PENDING ] && [ "$(job_field "$1" Reason)" != None ]; then
+        sleep 2
         scontrol update JobId="$1" StartTime=now 2>/dev/null
     fi
 }
