@@ -26,9 +26,13 @@ template <int K, int W> __device__ void place_gram(const window_block<K, W> &at,
     const float seen[2] = {m.seen[own], m.seen[own + 8]};
     at.template each_entry<false>(G, [&](int i, int l, int high, float x) {
         if (i >= l && i - l < W) m.gram[i][i - l] = x;
-        if (i >= l + W) rows[high].set(l + D, x * power2(seen[high] - m.u[l + D]));
+        if (i >= l + W) rows[high].set(l, x * power2(seen[high] - m.u[l + D]), D);
     });
     for (int n = at.thread; n < 16 * D; n += window_threads) m.weights.inner[n / D][n % D] = 0.0f;
+    for (int n = at.thread; n < 48 * D; n += window_threads) { // of pairs that are not complete before a block
+        const int block = n / (16 * D) + 1, row = block * 16 - 1 - n / 16 % D;
+        m.weights.far[8 * block * (block - 1) + row][n % 16] = 0.0f;
+    }
     at.place_steps(gates);
 }
 
@@ -80,7 +84,7 @@ template <int K, int W>
 __device__ void solve_steps(const window_block<K, W> &at, window_column<W> &column, int b, __nv_bfloat16 *fresh) {
     constexpr int D = W - 1;
     auto &m = at.m;
-    const int v = at.thread, width = at.V;
+    const int v = at.step_thread(), width = at.V;
     float complete[16];
     uint32_t reads[8];
 #pragma unroll
@@ -119,19 +123,20 @@ __device__ void solve_steps(const window_block<K, W> &at, window_column<W> &colu
 // All columns through a chunk.
 template <int K, int W> __device__ void solve_columns(const window_block<K, W> &at, int c) {
     constexpr int D = W - 1;
-    const int64_t own = at.rows_at(c) + at.thread;
+    const int thread = at.step_thread();
+    const int64_t own = at.rows_at(c) + thread;
     __nv_bfloat16 *fresh = at.a.fresh ? at.a.fresh + own : nullptr;
     window_column<W> column = {};
 #pragma unroll 1
     for (int b = 0; b < 4; b++) {
         if (b > 0) at.template far_sums<false>(b);
         __syncthreads();
-        if (at.thread < 64) solve_steps(at, column, b, fresh);
+        if (thread >= 0) solve_steps(at, column, b, fresh);
         __syncthreads();
     }
-    if (at.thread < 64) {
+    if (thread >= 0) {
 #pragma unroll
-        for (int j = 0; j < D; j++) at.m.columns[column_place(64 - D + j, at.thread)] = column.z[j];
+        for (int j = 0; j < D; j++) at.m.columns[column_place(64 - D + j, thread)] = column.z[j];
     }
     __syncthreads();
 }

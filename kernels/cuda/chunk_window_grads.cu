@@ -53,7 +53,8 @@ __device__ void apply_mask(uint32_t (&to)[8], const float (&P)[16], const float 
                 column[j * 4 + n / 4 * 2 + n % 2] += decay * P[k] * D[k];
                 row[high] += decay * P[k] * D[k];
                 masked[n] = D[k] * decay;
-                if (back >= 0 && back < first) masked[n] = near[i * (halo + 1) + back];
+                if (at.group * 2 + j + 1 >= at.warp && back >= 0 && back < first)
+                    masked[n] = near[i * (halo + 1) + back];
             }
         }
 #pragma unroll
@@ -315,17 +316,18 @@ __device__ void place_sums(part_sums &parts, masked_tiles &masked, const row_sum
     if (at.lane == 0) parts.state[at.thread / 32] = state;
 }
 
-// 2 sum_t dE_t / B_t z_t z_t^T of the chunk's steps, into a tile; pull: dE_t / B_t.
+// 2 sum_t dE_t / B_t z_t z_t^T of the chunk's steps, into a tile of zeros; pull: dE_t / B_t.
 __device__ void place_energies(__nv_bfloat16 *tile, const float *pull, const window_task &a) {
     const tile_of of(a);
-    const int W = a.window, D = a.halo, thread = place().thread, row = thread / 4;
+    const int W = a.window, D = a.halo;
     const float *top = a.top + ((static_cast<int64_t>(of.b) * a.Hq + of.hq) * a.chunks + of.c) * (64 * W);
-    for (int column = thread % 4 * 16; column < thread % 4 * 16 + 16; column++) {
+    for (int n = place().thread; n < 64 * W; n += threads) {
+        const int row = n / W, column = row - n % W;
         float sum = 0.0f;
-        const int first = max(max(row, column), D), last = min(min(row, column) + D, 63);
-        for (int i = first; i <= last; i++)
+        if (column < 0) continue;
+        for (int i = max(row, D); i <= min(column + D, 63); i++)
             sum += 2.0f * pull[i] * top[i * W + row - i + D] * top[i * W + column - i + D];
-        tile[swizzled<64>(row, column)] = __float2bfloat16(sum);
+        tile[swizzled<64>(row, column)] = tile[swizzled<64>(column, row)] = __float2bfloat16(sum);
     }
 }
 
@@ -378,6 +380,8 @@ __global__ void __launch_bounds__(threads, 2)
     __syncthreads();
     place_sums(parts, masked, sums, state);
     if (a.dq.data && !a.dq_parts) write_queries<K>(m.q, dq_pairs, a, tile_of(a));
+    for (int i = place().thread; i < 64 * 64 / 8; i += threads)
+        reinterpret_cast<uint4 *>(m.pulls)[i] = make_uint4(0, 0, 0, 0);
     __syncthreads();
     if (place().thread < 32) {
         const place at;

@@ -219,6 +219,24 @@ template <int W, int V> struct near_block {
         add_sum(i, first + lane, warp_sums<count>(sums + first, m.sums, lane));
         if constexpr (first + 32 < step_sums<W>) add_sums<first + 32>(i, sums);
     }
+    // What step i needs that none before it did, into the first level of the cache: a line a lane.
+    __device__ void prefetch_step(int i) const {
+        constexpr int lines = V / 64;
+        const int t = tile_step(a, c, i), line = lane % lines * 64;
+        const __nv_bfloat16 *from = nullptr;
+        if (lane < W * lines)
+            from = a.members + (tile * 64 + min(i + D, 63)) * (V * W) + lane * 64;
+        else if (i > 63 || t >= a.T)
+            return;
+        else if (lane < (W + 1) * lines)
+            from = a.fresh + (tile * 64 + i) * V + line;
+        else if (lane < (W + 2) * lines)
+            from = a.v.row(b, t, h) + line;
+        else if (lane < (W + 3) * lines && a.d_o.data)
+            from = a.d_o.row(b, t, h) + line;
+        if (from) prefetch(from);
+    }
+
     __device__ void add_sum(int i, int n, float sum) const {
         if (n == D * W)
             m.close[64 * (2 * W) + i] = sum;
@@ -258,6 +276,7 @@ template <int W, int V> struct near_block {
 #pragma unroll 1
         for (int i = D; i < 64; i++) {
             const gate_row g = gate(i);
+            prefetch_step(i + 4);
             rows.keep = power2(g.u - u_before), rows.sight = power2(g.seen - u_before);
             value_row(rows.value[D], i);
 #pragma unroll

@@ -21,10 +21,12 @@ template <int K, int W> struct rate_memory {
 
 // Makes A_pq 0.
 template <int W> __device__ void rotate(float (&A)[W][W], float (&U)[W][W], int p, int q) {
-    if (A[p][q] == 0.0f) return;
-    const float theta = (A[q][q] - A[p][p]) / (2.0f * A[p][q]);
-    const float tangent = (theta < 0.0f ? -1.0f : 1.0f) / (fabsf(theta) + sqrtf(theta * theta + 1.0f));
-    const float c = 1.0f / sqrtf(tangent * tangent + 1.0f), n = tangent * c;
+    if (fabsf(A[p][q]) < 1e-30f) return;
+    constexpr float most = 1e15f; // of the cotangent of twice the angle: its square is finite
+    const float theta = fminf(fmaxf((A[q][q] - A[p][p]) * quick_reciprocal(2.0f * A[p][q]), -most), most);
+    const float square = theta * theta + 1.0f;
+    const float tangent = copysignf(quick_reciprocal(fabsf(theta) + square * rsqrtf(square)), theta);
+    const float c = rsqrtf(tangent * tangent + 1.0f), n = tangent * c;
 #pragma unroll
     for (int k = 0; k < W; k++) {
         const float x = A[k][p], y = A[k][q];
@@ -51,7 +53,7 @@ template <int W> __device__ float largest_eigenvalue(float (&A)[W][W], float (&t
             all += A[i / W][i % W] * A[i / W][i % W];
             if (i / W != i % W) off += A[i / W][i % W] * A[i / W][i % W];
         }
-        if (off <= 1e-15f * all) break;
+        if (off <= 1e-14f * all) break;
 #pragma unroll
         for (int p = 0; p < W; p++)
 #pragma unroll

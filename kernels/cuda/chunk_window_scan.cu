@@ -70,7 +70,7 @@ template <int K, int W> __device__ void keep_edge(const window_block<K, W> &at, 
     const int edge = edge_row(a, c, r, 0);
     if (edge < 0) return;
     const int64_t row = (static_cast<int64_t>(at.head) * a.chunks + c) * (2 * a.halo + 1) + edge;
-    a.edge_v[row * at.V + at.v + at.thread] = dv;
+    a.edge_v[row * at.V + at.v + at.step_thread()] = dv;
 }
 
 // The other rows of dv, which are in the place of dO.
@@ -106,7 +106,7 @@ __device__ void scan_steps(const window_block<K, W> &at, window_column<W> &colum
                            __nv_bfloat16 *members) {
     constexpr int D = W - 1;
     auto &m = at.m;
-    const int v = at.thread, width = at.V;
+    const int v = at.step_thread(), width = at.V;
     float complete[16];
     uint32_t values[8];
 #pragma unroll
@@ -146,13 +146,14 @@ __device__ void scan_steps(const window_block<K, W> &at, window_column<W> &colum
 template <int K, int W> __device__ void scan_columns(const window_block<K, W> &at, int c) {
     constexpr int D = W - 1;
     const int64_t own = at.rows_at(c);
-    __nv_bfloat16 *members = at.a.members + (own + at.thread) * W;
+    const int thread = at.step_thread();
+    __nv_bfloat16 *members = at.a.members + (own + thread) * W;
     window_column<W> column = {};
     __syncthreads();
-    if (at.thread < 64) {
+    if (thread >= 0) {
 #pragma unroll
         for (int j = 1; j < W; j++) {
-            column.e[j] = at.m.columns[column_place(63 - D + j, at.thread)];
+            column.e[j] = at.m.columns[column_place(63 - D + j, thread)];
 #pragma unroll
             for (int l = 1; l <= j; l++) column.gram[j][l] = at.m.gram[63 - D + l][j - l];
         }
@@ -161,7 +162,7 @@ template <int K, int W> __device__ void scan_columns(const window_block<K, W> &a
     for (int b = 0; b < 4; b++) {
         if (b > 0) at.template far_sums<true>(b);
         __syncthreads();
-        if (at.thread < 64) scan_steps(at, column, c, b, members);
+        if (thread >= 0) scan_steps(at, column, c, b, members);
         __syncthreads();
     }
 }

@@ -32,8 +32,9 @@ struct weight_row {
         const int b = step / 16;
         far = weights.far[8 * b * (b - 1)] + step % 16, inner = weights.inner[step] - b * 16, first = b * 16;
     }
-    __device__ void set(int row, float weight) const {
-        *(row < first ? far + row * 16 : inner + row) = weight;
+    // lag: rows of the block itself start that many before it.
+    __device__ void set(int row, float weight, int lag = 0) const {
+        *(row + lag < first ? far + row * 16 : inner + row + lag) = weight;
     }
 };
 
@@ -125,25 +126,37 @@ template <int K, int W> struct window_block {
         to.keep = keep, to.sight = power2(seen - u_before), to.rest = power2(u - seen), to.lost = 1.0f - keep;
     }
 
-    // Takes from what the steps of a block start from what earlier blocks give: eight steps of a column a thread. Steps
-    // go from the first to the last, each completing the pair D rows before its own, or back, each its own.
+    // Takes from what the steps of a block start from what earlier blocks give: a warp has four steps, a thread two
+    // columns. Steps go from the first to the last, a row being that of the pair; or back, rows then from the last.
     template <bool back> __device__ void far_sums(int block) const {
-        const int column = thread % 64, own = thread / 64 * 8;
-        float sum[8] = {};
+        const int column = thread % 32 * 2, own = warp * 4;
+        float2 sum[4] = {};
         const float *weights = m.weights.far[8 * block * (block - 1)] + own;
-#pragma unroll 4
-        for (int row = back ? 0 : D; row < block * 16; row++) {
-            const float4 first = *reinterpret_cast<const float4 *>(weights + row * 16);
-            const float4 second = *reinterpret_cast<const float4 *>(weights + row * 16 + 4);
-            const float x = m.columns[column_place(back ? 63 - row : row - D, column)];
-            sum[0] += first.x * x, sum[1] += first.y * x, sum[2] += first.z * x, sum[3] += first.w * x;
-            sum[4] += second.x * x, sum[5] += second.y * x, sum[6] += second.z * x, sum[7] += second.w * x;
+#pragma unroll 1
+        for (int row = 0; row < block * 16; row += 8, weights += 8 * 16) {
+            const float *from = m.columns + (back ? 56 - row : row) * 64;
+#pragma unroll
+            for (int n = 0; n < 8; n++) {
+                const float4 by = *reinterpret_cast<const float4 *>(weights + n * 16);
+                const float2 x = *reinterpret_cast<const float2 *>(from + column_place(back ? 7 - n : n, column));
+                sum[0].x += by.x * x.x, sum[0].y += by.x * x.y, sum[1].x += by.y * x.x, sum[1].y += by.y * x.y;
+                sum[2].x += by.z * x.x, sum[2].y += by.z * x.y, sum[3].x += by.w * x.x, sum[3].y += by.w * x.y;
+            }
         }
 #pragma unroll
-        for (int k = 0; k < 8; k++) {
+        for (int k = 0; k < 4; k++) {
             const int step = block * 16 + own + k;
-            m.columns[column_place(back ? max(63 - D - step, 0) : step, column)] -= sum[k];
+            auto *to =
+                reinterpret_cast<float2 *>(m.columns + column_place(back ? max(63 - D - step, 0) : step, column));
+            to->x -= sum[k].x, to->y -= sum[k].y;
         }
+    }
+
+    // Which of the block's threads take a column through its steps, or below 0: blocks that share a multiprocessor use
+    // different warps.
+    __device__ int step_thread() const {
+        const int first = static_cast<int>(blockIdx.x) / 132 % 2 * 64;
+        return thread - first < 64 ? thread - first : -1;
     }
 
     // P = A X^T of the tiles of A and X.
