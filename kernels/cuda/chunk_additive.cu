@@ -50,7 +50,7 @@ void plan_segments(fwa_bump *scratch, layout *l) {
     const mixer_task &a = l->rate.task;
     chunk_task &t = l->task;
     const chunk_split split =
-        chunk_split_of(a.B * a.H * (a.V / 64), t.chunks, t.multiprocessors, {forward_blocks, 0.7, 6.0, 0.0});
+        chunk_split_of(a.B * a.H * (a.V / 64), t.chunks, t.multiprocessors, {forward_blocks, 1.0, 0.7, 6.0, 0.0});
     t.segments = split.segments, t.length = split.length;
     if (t.segments == 1) return;
     t.starts = FWA_TAKE(scratch, float, a.B *a.H *t.segments *a.K *a.V);

@@ -17,9 +17,6 @@ const char *refusal(const mixer_kit &, const fwa_mixer_call *call) {
     return nullptr;
 }
 
-// A pass before looks for transitions, too, but for no o; joining reads a matrix a segment.
-constexpr chunk_costs delta_split = {3, 1.0, 6.0, 0.25};
-
 struct layout {
     delta_task task;
     chunk_rate rate;
@@ -29,7 +26,10 @@ struct layout {
 void plan_segments(fwa_bump *kept, fwa_bump *scratch, layout *l) {
     const mixer_task &a = l->rate.task;
     delta_task &t = l->task;
-    const chunk_split split = chunk_split_of(a.B * a.H * (a.V / 64), t.chunks, t.multiprocessors, delta_split);
+    // The pass before looks for transitions, too, but for no o; joining reads a matrix a segment.
+    const double wide = 1.0 + static_cast<double>(a.K) / static_cast<double>(a.V);
+    const chunk_split split =
+        chunk_split_of(a.B * a.H * (a.V / 64), t.chunks, t.multiprocessors, {3, wide, 0.6, 4.0, 0.25});
     t.segments = split.segments, t.length = split.length;
     if (t.segments == 1) return;
     t.transitions = FWA_TAKE(kept, float, a.B *a.H *t.segments *a.K *a.K);

@@ -69,8 +69,7 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
     float S[K / 2];
     at.enter(S, pass, a.S0);
     at.clear_inverse();
-    at.load_x(at.first_chunk());
-    at.load_queries(at.first_chunk());
+    at.load_keys_queries(at.first_chunk());
     at.load_columns(values, at.first_chunk());
     at.load_inverse(at.first_chunk());
     at.load_gates(at.first_chunk());
@@ -84,12 +83,18 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
         __syncthreads();
         if (c + 1 < end) at.prefetch_chunk(values, c + 1);
         at.renew();
+        if constexpr (!alone) at.reads();
+        at.renew();
         float R[32];
         {
             float H[32];
-            uint4 *keep = nullptr;
-            if (!alone && a.states) keep = blocks_at<K>(a.states, tile_index(a, at.head, c), at.V, at.v + at.warp * 16);
-            at.template first_products<!alone>(H, S, keep);
+            if (!alone && a.states) {
+                uint32_t rows[K / 16][4];
+#pragma unroll
+                for (int step = 0; step < K / 16; step++) fragment(rows[step], S, step);
+                keep_blocks<K>(blocks_at<K>(a.states, tile_index(a, at.head, c), at.V, at.v + at.warp * 16), rows);
+            }
+            state_product<K, 64>(H, S, serial_operands<K>(m).x);
             right_hand_side(H, m.rows, m.gates.sight, at.warp);
             publish();
             __syncthreads();
@@ -104,53 +109,45 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
             products_wait<0>();
             products_done(R);
         }
+        const split_rows<32> residual(R);
+        if (!alone && a.residuals)
+            keep_blocks<64>(blocks_at<64>(a.residuals, tile_index(a, at.head, c), at.V, at.v + at.warp * 16),
+                            residual.high);
         at.renew();
         float O[32];
-        uint32_t leaving[4][4];
-        const serial_operands<K> tiles(m);
-        {
-            const split_rows<32> residual(R);
-            if constexpr (!alone) {
-                if (a.residuals)
-                    keep_blocks<64>(blocks_at<64>(a.residuals, tile_index(a, at.head, c), at.V, at.v + at.warp * 16),
-                                    residual.high);
-                state_product<K, 32>(O, S, tiles.q);
-                scale_columns(O, m.gates.history);
-                products_begin();
-                lower_product(O, residual.high, tiles.P_high, true);
-                lower_product(O, residual.high, tiles.P_low, true);
-                lower_product(O, residual.low, tiles.P_high, true);
-                products_commit();
-            }
-            const float h_end = m.gates.history[63];
-#pragma unroll
-            for (int i = 0; i < K / 2; i++) S[i] *= h_end;
-            if constexpr (!alone) {
-                products_wait<0>();
-                products_done(O);
-            }
-            leaving_rows(leaving, residual, m.gates.leave);
+        if constexpr (!alone) {
+            state_product<K, 32>(O, S, serial_operands<K>(m).q);
+            scale_columns(O, m.gates.history);
+            const serial_operands<K> tiles(m);
             products_begin();
-#pragma unroll
-            for (int step = 0; step < 4; step++) product<K, 1>(S, leaving[step], tiles.x.mn(step * 16 * 64, 64), true);
+            lower_product(O, residual.high, tiles.P_high, true);
+            lower_product(O, residual.high, tiles.P_low, true);
+            lower_product(O, residual.low, tiles.P_high, true);
             products_commit();
+            products_wait<0>();
+            products_done(O);
         }
-        __syncthreads();
-        at.renew();
-        if (c + 1 < end) {
-            at.load_queries(c + 1);
-            at.load_inverse(c + 1);
-        }
-        if constexpr (!alone) write_columns(m.p[0], O, a, a.o, at.b, at.h, c, at.v, at.warp);
+        uint32_t leaving[4][4];
+        leaving_rows(leaving, residual, m.gates.leave);
+        const float h_end = m.gates.history[63];
+#pragma unroll
+        for (int i = 0; i < K / 2; i++) S[i] *= h_end;
+        const serial_operands<K> tiles(m);
+        products_begin();
+#pragma unroll
+        for (int step = 0; step < 4; step++) product<K, 1>(S, leaving[step], tiles.x.mn(step * 16 * 64, 64), true);
+        products_commit();
         products_wait<0>();
         products_done(S);
         __syncthreads();
         at.renew();
         if (c + 1 < end) {
-            at.load_x(c + 1);
+            at.load_keys_queries(c + 1);
+            at.load_inverse(c + 1);
             at.load_gates(c + 1);
         }
         copy_commit();
+        if constexpr (!alone) write_columns(m.p[0], O, a, a.o, at.b, at.h, c, at.v, at.warp);
     }
     at.leave(S, pass, a.S_end, at.segment + 1);
 }

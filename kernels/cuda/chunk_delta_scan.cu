@@ -31,8 +31,7 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
     at.enter(dS, pass, a.dS_end);
     at.clear_inverse();
     const int first = at.first_chunk(), last = at.end_chunk() - 1;
-    at.load_x(last);
-    at.load_queries(last);
+    at.load_keys_queries(last);
     at.load_columns(a.d_o, last);
     at.load_inverse(last);
     at.load_gates(last);
@@ -45,16 +44,28 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
         __syncthreads();
         if (c > first) at.prefetch_chunk(a.d_o, c - 1);
         at.renew();
-        uint32_t reading[4][4], seeing[4][4];
-        float U[32];
+        at.reads();
+        at.renew();
         const serial_operands<K> tiles(m);
+        float U[32];
         {
             float dR[32];
-            uint32_t d_o[4][4];
-            uint4 *keep = nullptr;
-            if (!pass.alone) keep = blocks_at<K>(a.grads, tile_index(a, at.head, c), at.V, at.v + at.warp * 16);
-            at.template first_products<true>(dR, dS, keep);
+            {
+                uint32_t rows[K / 16][4];
+#pragma unroll
+                for (int step = 0; step < K / 16; step++) fragment(rows[step], dS, step);
+                if (!pass.alone)
+                    keep_blocks<K>(blocks_at<K>(a.grads, tile_index(a, at.head, c), at.V, at.v + at.warp * 16), rows);
+                products_begin();
+#pragma unroll
+                for (int step = 0; step < K / 16; step++)
+                    product<64, 0>(dR, rows[step], tiles.x.k(step / 4 * 4096 + step % 4 * 16), step > 0);
+                products_commit();
+                products_wait<0>();
+                products_done(dR);
+            }
             scale_columns(dR, m.gates.leave);
+            uint32_t d_o[4][4];
             transposed_fragments(d_o, m.rows, at.warp);
             publish();
             __syncthreads();
@@ -62,18 +73,8 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
             upper_product(dR, d_o, tiles.P_high, true);
             upper_product(dR, d_o, tiles.P_low, true);
             products_commit();
-            transposed_fragments(reading, m.rows, at.warp);
-            scale_fragments(reading, m.gates.history);
-            const float h_end = m.gates.history[63];
-#pragma unroll
-            for (int i = 0; i < K / 2; i++) dS[i] *= h_end;
-            products_begin();
-#pragma unroll
-            for (int step = 0; step < 4; step++) product<K, 1>(dS, reading[step], tiles.q.mn(step * 16 * 64, 64), true);
-            products_commit();
             products_wait<0>();
             products_done(dR);
-            products_done(dS);
             const split_rows<32> right(dR);
             products_begin();
             upper_product(U, right.high, tiles.T_high, false);
@@ -83,28 +84,32 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
             products_wait<0>();
             products_done(U);
         }
+        uint32_t reading[4][4], seeing[4][4];
+        transposed_fragments(reading, m.rows, at.warp);
+        scale_fragments(reading, m.gates.history);
         seen_rows(seeing, U, m.gates.sight);
+        const float h_end = m.gates.history[63];
+#pragma unroll
+        for (int i = 0; i < K / 2; i++) dS[i] *= h_end;
         products_begin();
 #pragma unroll
-        for (int step = 0; step < 4; step++) product<K, 1>(dS, seeing[step], tiles.x.mn(step * 16 * 64, 64), true);
-        products_commit();
-        __syncthreads();
-        at.renew();
-        if (c > first) {
-            at.load_queries(c - 1);
-            at.load_columns(a.d_o, c - 1);
-            at.load_inverse(c - 1);
+        for (int step = 0; step < 4; step++) {
+            product<K, 1>(dS, reading[step], tiles.q.mn(step * 16 * 64, 64), true);
+            product<K, 1>(dS, seeing[step], tiles.x.mn(step * 16 * 64, 64), true);
         }
-        if (!pass.alone) write_columns(m.p[0], U, a, a.dv, at.b, at.h, c, at.v, at.warp);
+        products_commit();
         products_wait<0>();
         products_done(dS);
         __syncthreads();
         at.renew();
         if (c > first) {
-            at.load_x(c - 1);
+            at.load_keys_queries(c - 1);
+            at.load_columns(a.d_o, c - 1);
+            at.load_inverse(c - 1);
             at.load_gates(c - 1);
         }
         copy_commit();
+        if (!pass.alone) write_columns(m.p[0], U, a, a.dv, at.b, at.h, c, at.v, at.warp);
     }
     at.leave(dS, pass, a.dS0, at.segment - 1);
 }

@@ -39,12 +39,6 @@ struct serial_pass {
     bool alone;
 };
 
-// First operands of 64 columns out of accumulators, from step `first` of 16 on.
-template <int n> __device__ inline void fragments(uint32_t (&to)[4][4], const float (&d)[n], int first) {
-#pragma unroll
-    for (int step = 0; step < 4; step++) fragment(to[step], d, first + step);
-}
-
 // Eight elements of a thread in rows i and i + 8 times M: 16 columns from s0 on, before the warp's rows or the same.
 __device__ inline void far_block(float *P, const delta_gates &gates, int s0, int warp, int i, int t) {
     const float low = gates.near[i], high = gates.near[i + 8];
@@ -120,10 +114,8 @@ template <int K> struct serial_block {
         for (int i = thread; i < 1024; i += serial_threads) to[i] = make_uint4(0, 0, 0, 0);
         __syncthreads();
     }
-    __device__ void load_x(int c) const {
+    __device__ void load_keys_queries(int c) const {
         load_keys<K, serial_threads>(m.x, thread, a, b, hq, c);
-    }
-    __device__ void load_queries(int c) const {
         load_steps<K, serial_threads>(m.q, thread, a, a.q, b, hq, c);
     }
     // 64 columns of v or of the gradient of o.
@@ -166,46 +158,19 @@ template <int K> struct serial_block {
         if (at == 0 && view.data) prefetch_far(view.row(b, t, h) + v);
     }
 
-    // H = S^T X^T, and where there are `reads` P = (Q X^T) o M into its tiles. bf16 of S, which is the operand, is kept
-    // at `keep` if that is not null.
-    template <bool reads> __device__ void first_products(float (&H)[32], const float (&S)[K / 2], uint4 *keep) const {
+    // P = (Q X^T) o M in two parts. Blocks of 16 columns beyond the warp's rows are zeros.
+    __device__ void reads() const {
         float P[32];
-        uint32_t rows[4][4];
         const serial_operands<K> tiles(m);
         products_begin();
 #pragma unroll
-        for (int k = 0; reads && k < K; k += 16) {
+        for (int k = 0; k < K; k += 16) {
             const int at = k / 64 * 4096 + k % 64;
             product<64, 0, 0>(P, tiles.q.k(at), tiles.x.k(at), k > 0);
         }
-        if constexpr (reads) {
-            products_commit();
-            products_wait<0>();
-            products_done(P);
-            place_reads(P);
-        }
-        fragments(rows, S, 0);
-        products_begin();
-#pragma unroll
-        for (int step = 0; step < 4; step++) product<64, 0>(H, rows[step], tiles.x.k(step * 16), step > 0);
         products_commit();
-        if (keep) keep_blocks<K, 4>(keep, rows);
         products_wait<0>();
-        products_done(H);
-        if constexpr (K == 128) {
-            fragments(rows, S, 4);
-            products_begin();
-#pragma unroll
-            for (int step = 0; step < 4; step++) product<64, 0>(H, rows[step], tiles.x.k(4096 + step * 16), true);
-            products_commit();
-            if (keep) keep_blocks<K, 4>(keep, rows, 4);
-            products_wait<0>();
-            products_done(H);
-        }
-    }
-
-    // Q X^T times M, in two parts. Blocks of 16 columns beyond the warp's rows are zeros.
-    __device__ void place_reads(float (&P)[32]) const {
+        products_done(P);
         const int lane = thread % 32, t = lane % 4, i = warp * 16 + lane / 4;
         const int to = swizzled<64>(warp * 16 + lane % 16, lane / 16 * 8);
 #pragma unroll

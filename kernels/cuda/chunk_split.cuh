@@ -21,11 +21,11 @@ inline double chunk_pass_time(int64_t blocks, int64_t chunks, int multiprocessor
     return static_cast<double>(waves * chunks) * (beside > 1 ? 0.75 * static_cast<double>(beside) : 1.0);
 }
 
-// Of a core: `most` blocks fit a multiprocessor; the pass before costs so much of the pass, the loop between them so
-// many chunks and so many more a segment.
+// Of a core: `most` blocks fit a multiprocessor; the pass before has `wide` times the blocks, whose chunks cost so much
+// of the pass's; the loop between them takes so many chunks and so many more a segment.
 struct chunk_costs {
     int most;
-    double before, join, segment;
+    double wide, before, join, segment;
 };
 
 // The fastest split of a pass, where it gains a fifth; a segment has four chunks at least.
@@ -38,7 +38,9 @@ inline chunk_split chunk_split_of(int64_t blocks, int chunks, int multiprocessor
         const auto length = static_cast<int>(fwa_ceil_div(chunks, n));
         const auto segments = static_cast<int>(fwa_ceil_div(chunks, length));
         const double pass = chunk_pass_time(blocks * segments, length, multiprocessors, most);
-        const double time = (1.0 + costs.before) * pass + costs.join + costs.segment * segments;
+        const auto wide = static_cast<int64_t>(costs.wide * static_cast<double>(blocks * segments));
+        const double before = costs.before * chunk_pass_time(wide, length, multiprocessors, most);
+        const double time = before + pass + costs.join + costs.segment * segments;
         if (time < least) least = time, best = {segments, length};
     }
     return best;
