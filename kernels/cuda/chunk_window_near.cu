@@ -15,7 +15,7 @@ namespace {
 
 using namespace fwa;
 
-constexpr int warps = 4, sum_stride = 36; // rows of four-float pieces in different banks
+constexpr int sum_stride = 36; // rows of four-float pieces in different banks
 
 struct gate_row {
     float u, seen, w, pairs;
@@ -292,23 +292,18 @@ template <int W, int V> struct near_block {
     }
 };
 
+// 16 warps a multiprocessor: four a scheduler, 128 registers.
 template <int W, int V>
-__global__ void __launch_bounds__(warps * 32, W == 4 ? 3 : 2)
-    window_near_kernel(const __grid_constant__ window_task a) {
-    __shared__ near_memory<W> memory[warps];
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int64_t tile = static_cast<int64_t>(blockIdx.x) * warps + warp;
-    if (tile >= static_cast<int64_t>(a.B) * a.H * a.chunks) return;
-    const int c = static_cast<int>(tile % a.chunks), head = static_cast<int>(tile / a.chunks);
-    const near_block<W, V> block = {a,           tile, head / a.H, head % a.H, c, static_cast<int>(threadIdx.x) % 32,
-                                    memory[warp]};
+__global__ void __launch_bounds__(32, W == 4 ? 16 : 8) window_near_kernel(const __grid_constant__ window_task a) {
+    __shared__ near_memory<W> memory;
+    const int tile = static_cast<int>(blockIdx.x), c = tile % a.chunks, head = tile / a.chunks;
+    const near_block<W, V> block = {a, tile, head / a.H, head % a.H, c, static_cast<int>(threadIdx.x), memory};
     block.run();
 }
 
 template <int W, int V> fwa_status launch_near(cudaStream_t stream, const window_task &task) {
-    const int64_t tiles = static_cast<int64_t>(task.B) * task.H * task.chunks;
     const auto kernel = window_near_kernel<W, V>;
-    FWA_LAUNCH(kernel, static_cast<unsigned>((tiles + warps - 1) / warps), warps * 32, 0, stream, task);
+    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * task.chunks), 32, 0, stream, task);
     return FWA_OK;
 }
 
