@@ -145,7 +145,7 @@ template <int K, int W> __device__ void solve_columns(const window_block<K, W> &
 template <int K, int W>
 __device__ void read_columns(const window_block<K, W> &at, float (&O)[32], const float (&S)[K / 2]) {
     auto &m = at.m;
-    at.template state_product<32>(O, S, m.q);
+    at.template state_product<64>(O, S, m.q);
     uint32_t near[4][4];
     transposed_fragments(near, m.rows, at.warp);
     const int t = at.thread % 4;
