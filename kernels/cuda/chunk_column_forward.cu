@@ -68,27 +68,52 @@ template <int K, bool delta> struct forward_block : column_place<K> {
         copy_commit();
     }
 
-    // All blocks in turn: O = e^m Q S becomes o, R = e^m X S the y, at the end of the chunk; u: log2 of its decay.
-    __device__ void steps(float (&O)[32], float (&R)[32], float (&u)[2]) const {
-        float rest[2] = {0.0f, 0.0f};
+    // S^T B^T for 32 rows of a tile, from row `row` on.
+    __device__ static void history(float (&d)[16], const float (&S)[K / 2], const __nv_bfloat16 *tile, int row) {
+        const operand_tile rows(tile);
+#pragma unroll
+        for (int k = 0; k < K; k += 64) { // part by part, to spare registers
+            uint32_t part[4][4];
+#pragma unroll
+            for (int step = 0; step < 4; step++) fragment(part[step], S, k / 16 + step);
+            products_begin();
+#pragma unroll
+            for (int step = 0; step < 4; step++)
+                product<32, 0>(d, part[step], rows.k(k * 64 + step * 16 + row * 64), k + step > 0);
+            products_commit();
+            products_wait<0>();
+            products_done(d);
+        }
+    }
+
+    // Blocks 4 half .. in turn: O = Q S becomes o, R = X S the y, which go to Y, where those of earlier blocks stand; Y
+    // is at the reference of the last block that is done, or behind it; `rest`: log2 of the decay from there on; u:
+    // from the start of the chunk to the end of the last block.
+    template <int half>
+    __device__ void steps(float (&O)[16], float (&R)[16], float (&Y)[32], float (&rest)[2], float (&u)[2]) const {
         uint32_t values[4], kept[4];
         const step_source source(m.beta, m.tokens, at::warp);
-        u[0] = u[1] = 0.0f;
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
+        for (int n = 0; n < 4; n++) {
+            const int j = half * 4 + n;
             eight_steps s;
             get_steps(s, a, source, j);
             const float by[2] = {power2(rest[0] + s.middle[0]), power2(rest[1] + s.middle[1])};
+            const float first[2] = {power2(u[0] + s.middle[0]), power2(u[1] + s.middle[1])};
 #pragma unroll
-            for (int i = 0; i < 32; i++) {
-                if (i >= j * 4) O[i] *= by[i % 4 / 2];
-                if (delta || i < j * 4) R[i] *= by[i % 4 / 2];
+            for (int i = 0; i < j * 4; i++) Y[i] *= by[i % 4 / 2];
+            if (half > 0 && n == 0) add_earlier(O, R, Y, first);
+#pragma unroll
+            for (int i = n * 4; i < 16; i++) {
+                if (half > 0 && n == 0) break;
+                O[i] *= by[i % 4 / 2];
+                if (delta) R[i] *= by[i % 4 / 2];
             }
             if (j % 2 == 0) get_columns(values, m.v, j, at::warp);
             float v[4], y[4], r[4];
             unpack_block(v, values, j);
             if constexpr (delta) {
-                float acc[4] = {R[j * 4], R[j * 4 + 1], R[j * 4 + 2], R[j * 4 + 3]};
+                float acc[4] = {R[n * 4], R[n * 4 + 1], R[n * 4 + 2], R[n * 4 + 3]};
                 solve_steps(y, r, acc, v, s, m.G + lower_at(j, j));
                 pack_block(kept, r, j);
                 if (j % 2 == 1 && a.r.data) place_columns(m.v, kept, j - 1, at::warp);
@@ -99,17 +124,61 @@ template <int K, bool delta> struct forward_block : column_place<K> {
             uint32_t operand[4];
             rounded_operand(operand, y);
 #pragma unroll
-            for (int i = j; i < 8; i++) {
-                add_product(O + i * 4, operand, m.P + lower_at(i, j));
-                if (delta && i > j) add_product(R + i * 4, operand, m.G + lower_at(i, j));
+            for (int i = n; i < 4; i++) {
+                add_product(O + i * 4, operand, m.P + lower_at(half * 4 + i, j));
+                if (delta && i > n) add_product(R + i * 4, operand, m.G + lower_at(half * 4 + i, j));
             }
 #pragma unroll
-            for (int e = 0; e < 4; e++) O[j * 4 + e] *= s.at[e], R[j * 4 + e] = y[e];
+            for (int e = 0; e < 4; e++) O[n * 4 + e] *= s.at[e], Y[j * 4 + e] = y[e];
 #pragma unroll
             for (int e = 0; e < 2; e++) rest[e] = s.rest[e], u[e] += s.middle[e] + s.rest[e];
         }
-        const float by[2] = {power2(rest[0]), power2(rest[1])};
-        scale_blocks<0, 8>(R, by);
+    }
+
+    // To the second half, at the reference of its first block: the state before the chunk, and y of the first half.
+    __device__ void add_earlier(float (&O)[16], float (&R)[16], const float (&Y)[32], const float (&first)[2]) const {
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            O[i] *= first[i % 4 / 2];
+            if (delta) R[i] *= first[i % 4 / 2];
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float y[4] = {Y[j * 4], Y[j * 4 + 1], Y[j * 4 + 2], Y[j * 4 + 3]};
+            uint32_t operand[4];
+            rounded_operand(operand, y);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                add_product(O + i * 4, operand, m.P + lower_at(4 + i, j));
+                if (delta) add_product(R + i * 4, operand, m.G + lower_at(4 + i, j));
+            }
+        }
+    }
+
+    // One half of the steps of a chunk; its o as bf16 into `out`.
+    template <int half>
+    __device__ void half_steps(uint32_t (&out)[8], float (&Y)[32], const float (&S)[K / 2], float (&rest)[2],
+                               float (&u)[2]) const {
+        float O[16], R[16];
+        history(O, S, m.q, half * 32);
+        if constexpr (delta) history(R, S, m.x, half * 32);
+        if (a.documents) {
+            keep_document(O, m.tokens + half * 32, 0.0f);
+            if (delta) keep_document(R, m.tokens + half * 32, 0.0f);
+        }
+        steps<half>(O, R, Y, rest, u);
+#pragma unroll
+        for (int i = 0; i < 8; i++) out[i] = bf16_pair(O[i * 2], O[i * 2 + 1]);
+    }
+
+    // o of both halves into the warp's columns of a tile.
+    __device__ void stage(__nv_bfloat16 *tile, const uint32_t (&first)[8], const uint32_t (&second)[8]) const {
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const uint32_t *from = (j < 2 ? first : second) + j % 2 * 4;
+            const uint32_t pairs[4] = {from[0], from[1], from[2], from[3]};
+            place_columns(tile, pairs, j * 2, at::warp);
+        }
     }
 };
 
@@ -128,38 +197,40 @@ __global__ void __launch_bounds__(column_threads, 3)
         copy_wait<0>();
         publish();
         __syncthreads();
+        if (c + 1 < a.chunks) at.prefetch_chunk(a, a.v, c + 1);
+        at.renew();
         place_product<K, false>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
         if constexpr (delta) place_product<K, true>(m.G, m.x, m.x, m.tokens, a.documents, at.warp);
-        float O[32], R[32], u[2];
-        auto *states = a.states ? state_at<K>(a.states, a, at.head, c, at.V, at.v + at.warp * 16) : nullptr;
+        if (a.states) {
+            uint4 *to = state_at<K>(a.states, a, at.head, c, at.V, at.v + at.warp * 16);
 #pragma unroll
-        for (int k = 0; k < K; k += 64) { // part by part, to spare registers
-            uint32_t rows[4][4];
-#pragma unroll
-            for (int step = 0; step < 4; step++) fragment(rows[step], S, k / 16 + step);
-            if (states) keep_state<64>(states + k * 2, rows);
-            state_product<64>(O, rows, operand_tile(m.q), k);
-            if constexpr (delta) state_product<64>(R, rows, operand_tile(m.x), k);
+            for (int k = 0; k < K; k += 16) {
+                uint32_t rows[1][4];
+                fragment(rows[0], S, k / 16);
+                keep_state<16>(to + k * 2, rows);
+            }
         }
         __syncthreads();
         at.renew();
-        if (a.documents) {
-            keep_document(O, m.tokens, 0.0f);
-            if (delta) keep_document(R, m.tokens, 0.0f);
-        }
-        at.steps(O, R, u);
-        if (a.documents) keep_document(R, m.tokens, m.tokens[63].z);
+        float Y[32], rest[2] = {0.0f, 0.0f}, u[2] = {0.0f, 0.0f};
+        uint32_t first[8], second[8];
+        at.template half_steps<0>(first, Y, S, rest, u);
+        products_done(S); // not kept as bf16 all along
+        at.template half_steps<1>(second, Y, S, rest, u);
+        const float end[2] = {power2(rest[0]), power2(rest[1])};
+        scale_blocks<0, 8>(Y, end);
+        if (a.documents) keep_document(Y, m.tokens, m.tokens[63].z);
         if (delta && a.r.data) copy_columns(m.v, a, a.r, at.b, at.h, c, at.v, at.warp);
         auto *stage = reinterpret_cast<__nv_bfloat16 *>(m.P);
         __syncthreads();
-        stage_columns(stage, O, at.warp);
+        at.stage(stage, first, second);
         const bool emptied = a.documents && m.tokens[63].z > 0.0f;
         const float by[2] = {emptied ? 0.0f : power2(u[0]), emptied ? 0.0f : power2(u[1])};
 #pragma unroll
         for (int i = 0; i < K / 2; i++) S[i] *= by[i % 4 / 2];
         uint32_t leaving[4][4];
 #pragma unroll
-        for (int step = 0; step < 4; step++) fragment(leaving[step], R, step);
+        for (int step = 0; step < 4; step++) fragment(leaving[step], Y, step);
         const operand_tile x(m.x);
         products_begin();
 #pragma unroll

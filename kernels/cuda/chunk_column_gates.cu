@@ -266,14 +266,14 @@ __global__ void __launch_bounds__(column_threads, 3)
     gates_block<K, delta> at(a, m, slices);
     at.load();
     float O[32], Y[32], A[32], both[2] = {0.0f, 0.0f};
-#pragma unroll
+#pragma unroll 1
     for (int k = 0; k < K; k += 64) { // part by part, to spare registers
         uint32_t S[4][4];
         read_operands<K>(S, a.states, a, at, at.c, k);
         state_product<64>(O, S, operand_tile(m.q.tile), k);
     }
     place_product<K, false, true>(m.q.lower, m.q.tile, m.x.tile, m.tokens, a.documents, at.warp);
-#pragma unroll
+#pragma unroll 1
     for (int k = 0; k < K; k += 64) {
         uint32_t S[4][4], dS[4][4];
         read_operands<K>(S, a.states, a, at, at.c, k);

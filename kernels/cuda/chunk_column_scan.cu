@@ -125,6 +125,8 @@ __global__ void __launch_bounds__(column_threads, 3)
         copy_wait<0>();
         publish();
         __syncthreads();
+        if (c > 0) at.prefetch_chunk(a, a.d_o, c - 1);
+        at.renew();
         if constexpr (delta) {
             place_product<K, false>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
             place_product<K, true>(m.G, m.x, m.x, m.tokens, a.documents, at.warp);

@@ -104,10 +104,10 @@ template <int first, int last> __device__ inline void scale_blocks(float (&d)[32
     for (int i = first * 4; i < last * 4; i++) d[i] *= by[i % 4 / 2];
 }
 // Steps of another document than `of` become zeros.
-__device__ inline void keep_document(float (&d)[32], const float4 *tokens, float of) {
+template <int n> __device__ inline void keep_document(float (&d)[n], const float4 *tokens, float of) {
     const int t = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
-    for (int i = 0; i < 32; i++)
+    for (int i = 0; i < n; i++)
         if (tokens[i / 4 * 8 + t * 2 + i % 2].z != of) d[i] = 0.0f;
 }
 
@@ -220,6 +220,16 @@ template <int K> struct column_place {
     __device__ void load_columns(__nv_bfloat16 *tile, const column_task &a, chunk_view view, int c) const {
         if (view.data) view.data += v;
         load_steps<64, column_threads>(tile, thread, a, view, b, h, c);
+    }
+    // What chunk c needs into the second level of the cache; view: of v or the gradient of o.
+    __device__ void prefetch_chunk(const column_task &a, const chunk_view &view, int c) const {
+        const int t = c * 64 + thread / 2, half = thread % 2, hq = h / a.group;
+        if (t >= a.T) return;
+        prefetch_far(a.beta.row(b, t, h) + v + half * 32);
+        if (half == 0 && view.data) prefetch_far(view.row(b, t, h) + v);
+        if (K == 64 && half > 0) return;
+        prefetch_far(a.q.row(b, t, hq) + half * 64);
+        if (t >= a.shift) prefetch_far(a.k.row(b, t - a.shift, hq) + half * 64);
     }
 };
 
