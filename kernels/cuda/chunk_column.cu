@@ -3,7 +3,6 @@
 #include "kernels/cuda/chunk_column.cuh"
 
 #include <cmath>
-#include <cstdlib>
 
 #include "kernels/cuda/chunk_call.cuh"
 #include "kernels/cuda/chunk_edges.cuh"
@@ -15,7 +14,6 @@ using namespace fwa;
 
 const char *refusal(const mixer_kit &, const fwa_mixer_call *call) {
     const fwa_mixer_options &options = call->options;
-    if (!getenv("FWA_CHUNK_COLUMN")) return "its chunk kernels have not run on a GPU (FWA_CHUNK_COLUMN=1 takes them)";
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
     if (options.read != FWA_READ_AFTER_WRITE) return "the read comes before the write";
     if (options.ridge != FWA_RIDGE_NONE && options.eps_gamma < least_decay) return "eps_gamma is below 0.001";

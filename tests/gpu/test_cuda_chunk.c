@@ -316,7 +316,6 @@ static void repeats_give_the_same_bits(void **state) {
 }
 
 int main(void) {
-    if (setenv("FWA_CHUNK_COLUMN", "1", 1) != 0) return 1;
     device = device_open(FWA_BF16);
     only = getenv("FWA_TEST_RULE");
     small = device_test_size() == TEST_SMALLEST;
