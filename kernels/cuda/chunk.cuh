@@ -146,12 +146,6 @@ template <bool window> struct tile_mask {
         if (d >= 0 && d < halo) weight = d == 0 ? w[s] : d == 1 ? band[s].x : band[s].y;
         return weight;
     }
-    // The same in blocks of 16 columns that end above the diagonal's: `band` false where another lies between, s + halo
-    // < i there.
-    __device__ float below(int i, int s, float u_i, bool banded) const {
-        if constexpr (!window) return w[s] * power2(u_i - u[s]);
-        return banded ? at(i, s, u_i) : far[s] * power2(u_i - u[s + halo]);
-    }
 };
 
 // Into the first, the second level of the cache.

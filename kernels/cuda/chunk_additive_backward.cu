@@ -13,6 +13,7 @@ namespace {
 
 using namespace fwa;
 
+constexpr bool split_blocks = true;
 constexpr int threads = 256;
 
 // Two blocks a multiprocessor leave room for one tile of 128 x 128.
@@ -43,38 +44,35 @@ template <int K, int V, bool window>
 __device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D)[16], const tile_mask<window> &mask,
                                 float *near) {
     const place at;
-    const float u_low = m.u[at.row], u_high = m.u[at.row + 8];
-    float *apart = window ? near : m.far, row[2] = {}, column[8] = {};
+    float *apart = window ? near : m.far, row[2] = {}, column[2][4] = {};
     mask_sums sums = {};
 #pragma unroll
     for (int j = 0; j < 2; j++) {
+        const int block = at.group * 2 + j, s0 = block * 16 + at.t * 2;
         uint32_t pairs[4] = {}, grads[4] = {};
-        if (at.group * 2 + j <= at.warp) {
-            const bool far_below = at.group * 2 + j + window < at.warp;
+        if (block <= at.warp) {
+            float both[8], weight[8];
 #pragma unroll
-            for (int n = 0; n < 8; n++) {
-                const int s = (at.group * 2 + j) * 16 + n / 4 * 8 + at.t * 2 + n % 2, high = n % 4 / 2, k = j * 8 + n;
-                const float both = P[k] * D[k];
-                const float u_i = high ? u_high : u_low;
-                const weighed pair =
-                    far_below ? weigh_below(mask, s, u_i, both) : weigh(mask, at.row + high * 8, s, u_i, both, apart);
-                row[high] += window ? pair.weight * both : m.w[s] * pair.part;
-                column[j * 4 + n / 4 * 2 + n % 2] += pair.part;
-                P[k] *= pair.weight;
-                D[k] *= pair.weight;
-            }
+            for (int n = 0; n < 8; n++) both[n] = P[j * 8 + n] * D[j * 8 + n];
+            if (split_blocks && block + window < at.warp)
+                weigh_block<window, true>(mask, at.row, s0, both, weight, row, column[j], apart);
+            else
+                weigh_block<window, false>(mask, at.row, s0, both, weight, row, column[j], apart);
+#pragma unroll
+            for (int n = 0; n < 8; n++) P[j * 8 + n] *= weight[n], D[j * 8 + n] *= weight[n];
             fragment(pairs, P, j);
             fragment(grads, D, j);
         }
-        const int to = swizzled<64>(at.warp * 16 + at.lane % 16, (at.group * 2 + j) * 16 + at.lane / 16 * 8);
+        const int to = swizzled<64>(at.warp * 16 + at.lane % 16, block * 16 + at.lane / 16 * 8);
         store_matrix(m.p + to, pairs[0], pairs[1], pairs[2], pairs[3]);
         store_matrix(m.d + to, grads[0], grads[1], grads[2], grads[3]);
     }
     sums.row_low = quad_sum(row[0]), sums.row_high = quad_sum(row[1]);
 #pragma unroll
     for (int n = 0; n < 8; n++) {
-        for (int offset = 4; offset < 32; offset *= 2) column[n] += __shfl_xor_sync(everyone, column[n], offset);
-        if (at.g == n) sums.column = column[n];
+        float &sum = column[n / 4][n % 4];
+        for (int offset = 4; offset < 32; offset *= 2) sum += __shfl_xor_sync(everyone, sum, offset);
+        if (at.g == n) sums.column = sum;
     }
     return sums;
 }
@@ -124,18 +122,15 @@ template <int K, int V, bool window> struct grads_block {
         prefetch(a.band + gates + thread);
     }
 
-    // Everything into shared memory; dS' waits in registers where there is one tile for states.
-    __device__ void load(uint4 (&behind)[pieces<K, V>]) const {
+    // Everything into shared memory; dS' into the second level of the cache where there is one tile for states.
+    __device__ void load() const {
         const uint4 *after = blocks_at<K>(a.grads, a, head, c, V, 0);
         load_steps<V, threads>(m.d_o, at.thread, a, a.d_o, b, h, c);
         for (int v = 0; v < V; v += 64) load_values<threads>(m.v + v * 64, at.thread, a, V, v, b, h, c);
         load_blocks<V, K, threads>(m.state[0], at.thread, blocks_at<K>(a.states, a, head, c, V, 0));
         if (state_tiles<K, V> == 2) load_blocks<V, K, threads>(m.state[1], at.thread, after);
         copy_commit();
-        if (state_tiles<K, V> == 1) {
-#pragma unroll
-            for (int i = 0; i < pieces<K, V>; i++) behind[i] = after[i * threads + at.thread];
-        }
+        if (state_tiles<K, V> == 1 && at.thread < K * V / 64) prefetch_far(after + at.thread * 8);
         load_gates();
         copy_wait<0>();
         publish();
@@ -143,7 +138,8 @@ template <int K, int V, bool window> struct grads_block {
     }
 
     // The warp's part of <S, dS'>; dS' takes the place of S where there is one tile.
-    __device__ float join_states(const uint4 (&behind)[pieces<K, V>]) const {
+    __device__ float join_states() const {
+        const uint4 *after = blocks_at<K>(a.grads, a, head, c, V, 0);
         float sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < pieces<K, V>; i++) {
@@ -152,8 +148,9 @@ template <int K, int V, bool window> struct grads_block {
             if constexpr (state_tiles<K, V> == 2) {
                 sum += dot_pieces(*S, *reinterpret_cast<const uint4 *>(m.state[1] + place));
             } else {
-                sum += dot_pieces(*S, behind[i]);
-                *S = behind[i];
+                const uint4 behind = after[i * threads + at.thread];
+                sum += dot_pieces(*S, behind);
+                *S = behind;
             }
         }
         return warp_sum(sum);
@@ -198,13 +195,13 @@ template <int K, int V, bool window> struct grads_block {
     }
 
     // dq += (D o M) X; returns the warp's part of <S, dS'>.
-    __device__ float query_grads(float (&dq)[K / 4], const uint4 (&behind)[pieces<K, V>]) const {
+    __device__ float query_grads(float (&dq)[K / 4]) const {
         products_ready(dq);
         products_begin();
 #pragma unroll
         for (int s = 0; s < 64; s += 16) product<K / 2, 0, 1>(dq, d.k(s), x_columns.mn(s * 64, 64), true);
         products_commit();
-        const float sum = join_states(behind);
+        const float sum = join_states();
         publish();
         products_wait<0>();
         products_done(dq);
@@ -307,14 +304,13 @@ __global__ void __launch_bounds__(threads, 2)
     const grads_block<K, V, window> block(a, rate, m, head / a.H, head % a.H, c);
     float *near = a.near + static_cast<int64_t>(blockIdx.x) * (64 * halo_most);
     float dq[K / 4], dx[K / 4], dv[V / 4];
-    uint4 behind[pieces<K, V>];
     uint32_t dq_pairs[K / 8];
     load_steps<K, threads>(m.q, threadIdx.x, a, a.q, block.b, block.h, c);
     load_keys<K, threads>(m.x, threadIdx.x, a, block.b, block.h, c);
-    block.load(behind);
+    block.load();
     const mask_sums sums = block.masked(near);
     const float2 history = block.history(dq);
-    const float state_part = block.query_grads(dq, behind);
+    const float state_part = block.query_grads(dq);
     pack_pairs(dq_pairs, dq); // fewer registers from here on
     if (state_tiles<K, V> == 1) __syncthreads();
     const float2 leave = block.leaving(dx, dv);

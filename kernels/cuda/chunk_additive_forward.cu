@@ -15,6 +15,7 @@ namespace {
 
 using namespace fwa;
 
+constexpr bool split_blocks = true;
 constexpr int unit_threads = 128; // a unit: a warpgroup, with 64 columns of V of a head
 
 // Shared memory of a block, and what each of its units has in it.
@@ -65,13 +66,19 @@ __device__ void masked_reads(__nv_bfloat16 *tile, const tile_mask<window> &mask,
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         uint32_t pairs[4] = {};
-        if (j <= warp) {
+        if (split_blocks && j + window < warp) { // no entry is in the band or beyond the diagonal
+#pragma unroll
+            for (int n = 0; n < 8; n++) {
+                const int s = j * 16 + n / 4 * 8 + t * 2 + n % 2;
+                P[j * 8 + n] *= (window ? mask.far[s] : mask.w[s]) *
+                                power2((n % 4 / 2 ? u_high : u_low) - mask.u[window ? s + mask.halo : s]);
+            }
+            fragment(pairs, P, j);
+        } else if (j <= warp) {
 #pragma unroll
             for (int n = 0; n < 8; n++) {
                 const int s = j * 16 + n / 4 * 8 + t * 2 + n % 2, high = n % 4 / 2;
-                const float u_i = high ? u_high : u_low;
-                P[j * 8 + n] *=
-                    j < warp ? mask.below(i + high * 8, s, u_i, j + 1 == warp) : mask.at(i + high * 8, s, u_i);
+                P[j * 8 + n] *= mask.at(i + high * 8, s, high ? u_high : u_low);
             }
             fragment(pairs, P, j);
         }
@@ -124,9 +131,8 @@ template <int K, bool window, int units> struct forward_block {
         products_done(P);
     }
     // S^T Q^T
-    __device__ void history(float (&O)[32], uint32_t (&S)[K / 16][4], int c) const {
+    __device__ void history(float (&O)[32], const uint32_t (&S)[K / 16][4], int c) const {
         const operand_tile tile = q(c);
-        products_ready(S);
         products_begin();
 #pragma unroll
         for (int k = 0; k < K; k += 16) product<64, 0>(O, S[k / 16], tile.k(k / 64 * 4096 + k % 64), k > 0);
@@ -204,10 +210,6 @@ __global__ void __launch_bounds__(unit_threads *units, forward_blocks / units)
 #pragma unroll
         for (int i = 0; i < K / 2; i++) S[i] *= h_end;
         const operand_tile x(at.x, stage * (64 * K));
-        products_ready(rows);
-        products_ready(leaving);
-        products_ready(O);
-        products_ready(S);
         products_begin();
 #pragma unroll
         for (int step = 0; step < 4; step++) product<64, 0>(O, rows[step], at.p.k(step * 16), true);

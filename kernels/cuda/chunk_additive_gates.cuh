@@ -19,31 +19,41 @@ struct part_sums {
     float reach[halo_most + 1][64], energy[64], pull[64];
 };
 
-// M_is, and what a gradient of the pair's weight is made of, for entry `both` of P o D. The diagonal goes to `apart`
-// [64] without a window, the band to `apart` [64,3] with one.
-struct weighed {
-    float weight, part;
-};
-template <bool window>
-__device__ inline weighed weigh(const tile_mask<window> &mask, int i, int s, float u_i, float both, float *apart) {
-    if constexpr (window) {
-        const int d = i - s;
-        const float decay = d >= mask.halo ? power2(u_i - mask.u[min(s + mask.halo, 63)]) : 0.0f;
-        if (d < 0 || d >= mask.halo) return {mask.far[s] * decay, decay * both};
-        apart[s * halo_most + d] = both;
-        return {mask.at(i, s, u_i), 0.0f};
-    } else {
-        const float decay = s <= i ? power2(u_i - mask.u[s]) : 0.0f;
-        if (s == i) apart[s] = both;
-        return {mask.w[s] * decay, s < i ? decay * both : 0.0f};
+// Weights M_is of the thread's entries of a block of 16 columns: rows i0 and i0 + 8, columns s0, s0 + 1, s0 + 8, s0
+// + 9. both: of P o D. Adds its sums over the block: of a row weighted, without the diagonal where there is no window,
+// of a column what a gradient of the pairs' weights is made of. `apart` takes the diagonal [64], or the band [64,3] of
+// a window. below: the block ends before any of these.
+template <bool window, bool below>
+__device__ inline void weigh_block(const tile_mask<window> &mask, int i0, int s0, const float (&both)[8],
+                                   float (&weight)[8], float (&row)[2], float (&column)[4], float *apart) {
+    const float u_i[2] = {mask.u[i0], mask.u[i0 + 8]};
+    float diagonal[2];
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        const int s = s0 + c / 2 * 8 + c % 2, from = !window ? s : below ? s + mask.halo : min(s + mask.halo, 63);
+        const float u_s = mask.u[from], w_s = window ? mask.far[s] : mask.w[s];
+#pragma unroll
+        for (int high = 0; high < 2; high++) {
+            const int n = c / 2 * 4 + high * 2 + c % 2, d = i0 + high * 8 - s;
+            const float decay = below || d >= (window ? mask.halo : 0) ? power2(u_i[high] - u_s) : 0.0f;
+            float part = decay * both[n];
+            weight[n] = w_s * decay;
+            if constexpr (!below && !window) {
+                if (d == 0) diagonal[high] = both[n], part = 0.0f;
+            }
+            row[high] += w_s * part;
+            column[c] += part;
+            if constexpr (!below && window) {
+                if (d < 0 || d >= mask.halo) continue;
+                apart[s * halo_most + d] = both[n];
+                weight[n] = mask.at(i0 + high * 8, s, u_i[high]);
+                row[high] += weight[n] * both[n];
+            }
+        }
     }
-}
-
-// The same in blocks of 16 columns with another between them and the diagonal's, or without a window any before it.
-template <bool window>
-__device__ inline weighed weigh_below(const tile_mask<window> &mask, int s, float u_i, float both) {
-    const float decay = power2(u_i - mask.u[window ? s + mask.halo : s]);
-    return {(window ? mask.far[s] : mask.w[s]) * decay, decay * both};
+    if constexpr (!below && !window) {
+        if (s0 % 8 / 2 == i0 % 8 / 2) apart[i0] = diagonal[0], apart[i0 + 8] = diagonal[1];
+    }
 }
 
 // Of a chunk without a window, by one warp: lane l has rows 2 l and 2 l + 1. With G = P o D, L = X . Z:

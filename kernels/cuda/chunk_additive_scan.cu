@@ -112,8 +112,6 @@ __global__ void __launch_bounds__(unit_threads *units, units > 1 ? 1 : 4)
 #pragma unroll
         for (int k = 0; k < K / 2; k++) S[k] *= h_end;
         const operand_tile by(tiles, stage * (64 * K));
-        products_ready(rows);
-        products_ready(S);
         products_begin();
 #pragma unroll
         for (int step = 0; step < 4; step++) product<K, 1>(S, rows[step], by.mn(step * 16 * 64, 64), true);

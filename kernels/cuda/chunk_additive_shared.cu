@@ -16,6 +16,7 @@ namespace {
 
 using namespace fwa;
 
+constexpr bool split_blocks = true;
 constexpr int threads = 512, side_threads = 256;
 
 template <int K, int V> struct head_tiles {
@@ -152,31 +153,30 @@ __device__ void add_masked(const head_block<K, V, window> &block, float (&E)[16]
     const tile_mask<window> mask = block.mask();
     part_sums &parts = block.sums().parts;
     float *apart = window ? block.m.near[block.turn % 2] : block.sums().apart;
-    const float u_low = mask.u[at.row], u_high = mask.u[at.row + 8];
-    float row[2] = {}, column[8] = {}, kept = 0.0f;
+    float row[2] = {}, column[2][4] = {}, kept = 0.0f;
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        if (at.group * 2 + j > at.warp) continue;
-        const bool far_below = at.group * 2 + j + window < at.warp;
+        const int tile_block = at.group * 2 + j, s0 = tile_block * 16 + at.t * 2;
+        if (tile_block > at.warp) continue;
+        const float4 low = block.m.reads[j * 2][at.thread], high = block.m.reads[j * 2 + 1][at.thread];
+        const float P[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        float both[8], weight[8];
 #pragma unroll
-        for (int n = 0; n < 8; n++) {
-            const int s = (at.group * 2 + j) * 16 + n / 4 * 8 + at.t * 2 + n % 2, high = n % 4 / 2, k = j * 8 + n;
-            const float4 &reads = block.m.reads[k / 4][at.thread];
-            const float P = n % 4 == 0 ? reads.x : n % 4 == 1 ? reads.y : n % 4 == 2 ? reads.z : reads.w;
-            const float u_i = high ? u_high : u_low;
-            const weighed pair = far_below ? weigh_below(mask, s, u_i, P * D[k])
-                                           : weigh(mask, at.row + high * 8, s, u_i, P * D[k], apart);
-            row[high] += window ? pair.weight * (P * D[k]) : mask.w[s] * pair.part;
-            column[j * 4 + n / 4 * 2 + n % 2] += pair.part;
-            E[k] += pair.weight * D[k];
-        }
+        for (int n = 0; n < 8; n++) both[n] = P[n] * D[j * 8 + n];
+        if (split_blocks && tile_block + window < at.warp)
+            weigh_block<window, true>(mask, at.row, s0, both, weight, row, column[j], apart);
+        else
+            weigh_block<window, false>(mask, at.row, s0, both, weight, row, column[j], apart);
+#pragma unroll
+        for (int n = 0; n < 8; n++) E[j * 8 + n] += weight[n] * D[j * 8 + n];
     }
     row[0] = quad_sum(row[0]), row[1] = quad_sum(row[1]);
     if (at.t == 0) parts.row[at.group][at.row] = row[0], parts.row[at.group][at.row + 8] = row[1];
 #pragma unroll
     for (int n = 0; n < 8; n++) {
-        for (int offset = 4; offset < 32; offset *= 2) column[n] += __shfl_xor_sync(everyone, column[n], offset);
-        if (at.g == n) kept = column[n];
+        float &sum = column[n / 4][n % 4];
+        for (int offset = 4; offset < 32; offset *= 2) sum += __shfl_xor_sync(everyone, sum, offset);
+        if (at.g == n) kept = sum;
     }
     parts.column[at.warp][kept_column()] = kept;
 }
@@ -244,6 +244,8 @@ template <int K, int V, bool window>
 __device__ void masked_reads(const head_block<K, V, window> &block, uint32_t (&to)[4][4]) {
     const place at;
     const tile_mask<window> mask = block.mask();
+    const float u_low = mask.u[at.row], u_high = mask.u[at.row + 8], w_low = mask.w[at.row],
+                w_high = mask.w[at.row + 8];
 #pragma unroll
     for (int j = 0; j < 4; j++) {
 #pragma unroll
@@ -258,7 +260,10 @@ __device__ void masked_reads(const head_block<K, V, window> &block, uint32_t (&t
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const int i = j * 16 + n / 4 * 8 + at.t * 2 + n % 2;
-            P[n] *= mask.at(i, at.row + n % 4 / 2 * 8, mask.u[i]);
+            if (split_blocks && !window && j > at.warp)
+                P[n] *= (n % 4 / 2 ? w_high : w_low) * power2(mask.u[i] - (n % 4 / 2 ? u_high : u_low));
+            else
+                P[n] *= mask.at(i, at.row + n % 4 / 2 * 8, mask.u[i]);
         }
         fragment(to[j], P, 0);
     }
