@@ -131,15 +131,16 @@ static void incomplete_lines_are_cut(void **state) {
 // What a crash of the machine leaves: rows behind NULs are not lost.
 static void zeros_in_the_middle_are_dropped(void **state) {
     (void)state;
+    static const char garbled[] = "\0\0\0\0\n{\"st\0p\":4}\n", behind[] = "\0\0{\"step\":6}\n{\"step\":7}\n";
     const char *path = temp_path("metrics.jsonl");
     fwa_metrics_row row;
     fwa_metrics_row *rows;
     int64_t count;
     bool found;
     write_rows(path, -1, 1, 3);
-    append(path, "\0\0\0\0\n{\"st\0p\":4}\n", 17);
+    append(path, garbled, sizeof garbled - 1);
     write_rows(path, 10, 4, 5);
-    append(path, "\0\0{\"step\":6}\n{\"step\":7}\n", 26);
+    append(path, behind, sizeof behind - 1);
     check_ok(fwa_metrics_last(path, &row, &found));
     assert_true(found && row.step == 7);
     check_ok(fwa_metrics_read(path, &rows, &count));
