@@ -250,6 +250,15 @@ static void end_watch(fwa_status status) {
     fwa_watchdog_expect(END_SECONDS, "ending after a failure");
 }
 
+// Steps that go wrong end all ranks together: what is being written is of a step before them, and is kept.
+static fwa_status finish_save(session *s, fwa_status status) {
+    char message[1024];
+    if (status != FWA_NONFINITE) return status;
+    snprintf(message, sizeof message, "%s", fwa_error_message());
+    if (fwa_saver_wait(s->saver) != FWA_OK) fwa_log_warn("%s", fwa_error_message());
+    return fwa_error_raise(status, __FILE__, __LINE__, __func__, "%s", message);
+}
+
 static fwa_status train(session *s) {
     fwa_trainer *t = s->trainer;
     FWA_TRY(fwa_run_open(s->run, t));
@@ -262,6 +271,7 @@ static fwa_status train(session *s) {
     s->since_step = s->start = t->step;
     fwa_status status = make_up_validation(s);
     if (status == FWA_OK) status = run_steps(s);
+    status = finish_save(s, status);
     fwa_progress_clear();
     end_watch(status);
     FWA_TRY(status);

@@ -19,6 +19,9 @@ for ranks in 1 2; do
         expect 3 "4 steps in a row" "nothing of them was applied" "optimizer.lr"
         every_number_is_finite "$name"
         no_leftovers "$name"
+        rows=$(wc -l <"runs/$name/metrics.jsonl")
+        check "run $name lost the checkpoint that was being written" grep -q "step_$(printf %08d "$rows")" \
+            "runs/$name/checkpoints/latest"
         check_not "run $name is called finished" test -e "runs/$name/FINISHED"
         check "run $name did not count what it skipped" grep -q '"skipped":3' "runs/$name/metrics.jsonl"
         check_not "metrics of run $name hold what JSON has not" grep -e nan -e inf -i "runs/$name/metrics.jsonl"
