@@ -43,14 +43,6 @@ __device__ void read_operands(uint32_t (&to)[4][4], uint4 *states, const column_
     }
 }
 
-__device__ float dot_pairs(uint32_t a, uint32_t b) {
-    return __uint_as_float(a << 16) * __uint_as_float(b << 16) +
-           __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u);
-}
-__device__ float lanes_of_quad(float x) {
-    x += __shfl_xor_sync(all_lanes, x, 1);
-    return x + __shfl_xor_sync(all_lanes, x, 2);
-}
 __device__ void round_block(float (&d)[4]) {
 #pragma unroll
     for (int e = 0; e < 4; e++) d[e] = rounded(d[e]);
@@ -142,7 +134,7 @@ template <int K, bool delta> struct gates_block : column_place<K> {
         const int lane = static_cast<int>(threadIdx.x) % 32, next = (lane & ~3) | ((lane + 1) & 3);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const float first = __shfl_sync(all_lanes, d[h * 2] * Y[j * 4 + h * 2], next);
+            const float first = __shfl_sync(everyone, d[h * 2] * Y[j * 4 + h * 2], next);
             O[j * 4 + h * 2] -= d[h * 2 + 1] * Y[j * 4 + h * 2 + 1];
             if (lane % 4 < 3)
                 O[j * 4 + h * 2 + 1] -= first;
@@ -210,12 +202,12 @@ template <int K, bool delta> struct gates_block : column_place<K> {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const float pair = d[h * 2] + d[h * 2 + 1];
-            float sum = pair, other = __shfl_down_sync(all_lanes, sum, 1);
+            float sum = pair, other = __shfl_down_sync(everyone, sum, 1);
             if (t < 3) sum += other;
-            other = __shfl_down_sync(all_lanes, sum, 2);
+            other = __shfl_down_sync(everyone, sum, 2);
             if (t < 2) sum += other;
             const float all = sum + behind[h];
-            behind[h] = __shfl_sync(all_lanes, all, lane & ~3);
+            behind[h] = __shfl_sync(everyone, all, lane & ~3);
             d[h * 2 + 1] = all - d[h * 2];
             d[h * 2] = all;
         }
@@ -240,11 +232,11 @@ template <int K, bool delta> struct gates_block : column_place<K> {
         // Over the lanes of a step; a lane ends up with one of the four sums.
         const bool second = lane & 16, y = lane & 8;
         float2 own = second ? sums[1] : sums[0];
-        own.x += __shfl_xor_sync(all_lanes, second ? sums[0].x : sums[1].x, 16);
-        own.y += __shfl_xor_sync(all_lanes, second ? sums[0].y : sums[1].y, 16);
+        own.x += __shfl_xor_sync(everyone, second ? sums[0].x : sums[1].x, 16);
+        own.y += __shfl_xor_sync(everyone, second ? sums[0].y : sums[1].y, 16);
         float sum = y ? own.y : own.x;
-        sum += __shfl_xor_sync(all_lanes, y ? own.x : own.y, 8);
-        sum += __shfl_xor_sync(all_lanes, sum, 4);
+        sum += __shfl_xor_sync(everyone, y ? own.x : own.y, 8);
+        sum += __shfl_xor_sync(everyone, sum, 4);
         if (lane & 4) return;
         (y ? m.sums[at::warp][row + second].y : m.sums[at::warp][row + second].x) = sum;
     }
@@ -279,7 +271,7 @@ __global__ void __launch_bounds__(column_threads, 3)
         read_operands<K>(S, a.states, a, at, at.c, k);
         read_operands<K>(dS, a.grads, a, at, at.c, k);
 #pragma unroll
-        for (int i = 0; i < 16; i++) both[i % 2] += dot_pairs(S[i / 4][i % 4], dS[i / 4][i % 4]);
+        for (int i = 0; i < 16; i++) both[i % 2] += dot_pair(S[i / 4][i % 4], dS[i / 4][i % 4]);
         if constexpr (delta) state_product<64>(Y, S, operand_tile(m.x.tile), k);
         state_product<64>(A, dS, operand_tile(m.x.tile), k);
     }
@@ -294,7 +286,7 @@ __global__ void __launch_bounds__(column_threads, 3)
     at.steps(O, Y, A, leaving, u);
     const bool emptied = a.documents && m.tokens[63].z > 0.0f;
 #pragma unroll
-    for (int h = 0; h < 2; h++) leaving[h] = lanes_of_quad(leaving[h] + (emptied ? 0.0f : both[h] * power2(u[h])));
+    for (int h = 0; h < 2; h++) leaving[h] = quad_sum(leaving[h] + (emptied ? 0.0f : both[h] * power2(u[h])));
     at.steps_back(O, Y, A, leaving);
     if (!delta && a.dv.data) copy_columns(m.r, a, a.dv, at.b, at.h, at.c, at.v, at.warp);
     __syncthreads();

@@ -8,11 +8,11 @@
 #define FWA_KERNELS_CUDA_CHUNK_COLUMN_STEPS_CUH
 
 #include "kernels/cuda/chunk_column.cuh"
+#include "kernels/cuda/chunk_rows.cuh"
 
 namespace fwa {
 
 constexpr int column_threads = 128, lower_floats = 36 * 64;
-constexpr unsigned all_lanes = 0xffffffffu;
 
 // Block (i, s), s <= i, of a lower matrix.
 __device__ inline int lower_at(int i, int s) {
@@ -83,12 +83,12 @@ __device__ inline void get_steps(eight_steps &to, const column_task &a, const st
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const float pair = decay[h * 2] + decay[h * 2 + 1];
-        float sum = pair, other = __shfl_up_sync(all_lanes, sum, 1);
+        float sum = pair, other = __shfl_up_sync(everyone, sum, 1);
         if (t >= 1) sum += other;
-        other = __shfl_up_sync(all_lanes, sum, 2);
+        other = __shfl_up_sync(everyone, sum, 2);
         if (t >= 2) sum += other;
-        to.middle[h] = __shfl_sync(all_lanes, sum, (lane & ~3) | 1);
-        to.rest[h] = __shfl_sync(all_lanes, sum, lane | 3) - to.middle[h];
+        to.middle[h] = __shfl_sync(everyone, sum, (lane & ~3) | 1);
+        to.rest[h] = __shfl_sync(everyone, sum, lane | 3) - to.middle[h];
         const float second = sum - to.middle[h], first = second - decay[h * 2 + 1];
         to.from[h * 2] = power2(second - pair);
         to.at[h * 2] = to.from[h * 2 + 1] = power2(first);
@@ -172,7 +172,7 @@ template <bool system> __device__ inline void place_lower(float *to, const float
 // Step i out of eight of both columns of the quad, from the lane that owns it.
 __device__ inline float2 of_step(const float (&d)[4], int i) {
     const int from = (static_cast<int>(threadIdx.x) % 32 & ~3) | i / 2;
-    return make_float2(__shfl_sync(all_lanes, d[i % 2], from), __shfl_sync(all_lanes, d[2 + i % 2], from));
+    return make_float2(__shfl_sync(everyone, d[i % 2], from), __shfl_sync(everyone, d[2 + i % 2], from));
 }
 
 // Blocks j and j + 1 of the warp's columns of a tile [64,64] of bf16, j even: block j + e is pairs 2 e and 2 e + 1.
