@@ -75,11 +75,20 @@ static fwa_status move(const parts *p, bool to_host) {
     return backend->stream_synchronize(backend, backend->stream);
 }
 
+// What defines the run, but for the precision, which is this command's.
+static uint64_t hash_run(fwa_config *config) {
+    const int precision = config->train.precision;
+    config->train.precision = 0;
+    const uint64_t hash = fwa_config_hash(config);
+    config->train.precision = precision;
+    return hash;
+}
+
 // Which model a memory belongs to: what defines its run, its step and its weights.
 static fwa_status name_model(const fwa_loaded *l, char text[64]) {
     uint64_t weights;
     FWA_TRY(fwa_weights_fingerprint(l->model, l->backend, &weights));
-    snprintf(text, 64, "%016" PRIx64 " step %" PRId64 " %016" PRIx64, fwa_config_hash(l->config), l->step, weights);
+    snprintf(text, 64, "%016" PRIx64 " step %" PRId64 " %016" PRIx64, hash_run(l->config), l->step, weights);
     return FWA_OK;
 }
 

@@ -68,6 +68,13 @@ done
 generate recurrent seed --prompt-file prompt.txt --tokens 30 --seed 4
 check_not "another seed makes the same text" cmp -s seed.txt whole.txt
 
+# A memory is the same model's in another precision.
+generate mixed wide --state-in begin.h5 --tokens 19 --temperature 0 train.precision=f64
+expect 0
+generate mixed narrow --state-in begin.h5 --tokens 19 --temperature 0
+expect 0
+check "f64 goes on in another way than f32" cmp wide.txt narrow.txt
+
 # The most probable token: whatever the seed, and by another way.
 generate recurrent greedy --prompt 'the cat sat' --tokens 40 --temperature 0
 expect 0
