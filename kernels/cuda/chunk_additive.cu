@@ -3,6 +3,7 @@
 #include "kernels/cuda/chunk_additive.cuh"
 
 #include "core/shape.h"
+#include "kernels/cuda/chunk_before.cuh"
 #include "kernels/cuda/chunk_call.cuh"
 #include "kernels/cuda/chunk_edges.cuh"
 #include "kernels/cuda/chunk_split.cuh"
@@ -18,7 +19,6 @@ const char *refusal(const mixer_kit &kit, const fwa_mixer_call *call) {
     if (kit.rate != rate_kind::plain && kit.rate != rate_kind::falcon) return "the rule has steps of another kind";
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
     if (options.window > halo_most + 1) return "the window is longer than 4";
-    if (options.read != FWA_READ_AFTER_WRITE) return "the read comes before the write";
     if (options.normalized_read) return "the read is normalised";
     if (call->shape.T > INT32_MAX / 2) return "the sequence is too long";
     return nullptr;
@@ -28,6 +28,7 @@ struct layout {
     chunk_task task;
     chunk_rate rate;
     chunk_gates gates;
+    moved_reads reads;
 };
 
 // Gates and states stay for the backward pass where there is one.
@@ -64,6 +65,7 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
     const int64_t states = a.B * a.H * t.chunks * a.K * a.V / 8, edges = a.B * t.chunks * (2 * a.halo + 1);
     plan_gates(kit, a.save ? saved : scratch, l);
     plan_segments(scratch, l);
+    plan_moved_reads(a, backward, scratch, &l->reads);
     if (a.save) t.states = FWA_TAKE(saved, uint4, states);
     if (call->reset.ndim > 0) {
         a.first = FWA_TAKE(scratch, int32_t, a.B * a.T);
@@ -91,11 +93,13 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     FWA_TRY(chunk_bind<layout>(plan_memory, kit, call, false, &l));
     const mixer_task &a = l.rate.task;
     if (a.first) FWA_TRY(find_windows(stream, a));
+    FWA_TRY(move_reads(stream, a, l.reads, &l.task));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
     FWA_TRY(chunk_rate_forward(stream, l.rate, l.task, l.gates));
     FWA_TRY(chunk_additive_starts(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
     FWA_TRY(chunk_additive_forward(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
     FWA_TRY(send_states(call));
+    FWA_TRY(return_reads(stream, a, l.reads));
     return chunk_last_pairs(stream, a, l.task);
 }
 
@@ -106,10 +110,13 @@ fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_c
     FWA_TRY(chunk_bind_grads(kit, grads, &l.rate.task, &l.task));
     const mixer_task &a = l.rate.task;
     if (a.first) FWA_TRY(find_windows(stream, a));
+    FWA_TRY(move_reads(stream, a, l.reads, &l.task));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
     FWA_TRY(chunk_additive_scan(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(return_first_grads(stream, a, l.reads));
     FWA_TRY(send_states(call));
     FWA_TRY(chunk_additive_grads(stream, l.task, l.rate));
+    FWA_TRY(return_read_grads(stream, a, l.reads));
     FWA_TRY(chunk_join_rows(stream, a, l.task));
     return chunk_state_grads(stream, a, l.task);
 }

@@ -190,11 +190,13 @@ static void documents_agree(void **state) {
     const int64_t starts[] = {0, 1, 2, 30, 61, 63, 64, 65, 67, 122, 128, 129, 199};
     EACH_CHUNK_RULE(rule) {
         start_record();
-        for (int i = small ? 3 : 0; i < 4; i++) {
-            case_spec spec =
-                spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){2, 200, 1, 2, i % 2 ? 128 : 64, 64});
+        for (int i = small ? 3 : 0; i < 6; i++) { // the last two with the read before the write
+            fwa_mixer_options options = fwa_mixer_options_default(rule);
+            if (i >= 4 && !(rule->switches & FWA_SWITCH_READ)) continue;
+            if (i >= 4) options.read = FWA_READ_BEFORE_WRITE;
+            case_spec spec = spec_of(rule, options, (fwa_mixer_shape){2, 200, 1, 2, i % 2 ? 128 : 64, 64});
             spec.reset = true;
-            spec.S0 = spec.k_prev = i / 2;
+            spec.S0 = spec.k_prev = i / 2 % 2;
             mixer_case c = case_new(&spec);
             case_fill(&c, (uint64_t)(40 + i));
             case_unit_rows(c.call.k);
