@@ -116,12 +116,17 @@ fwa_status fwa_sync_path(const char *path) {
     return FWA_OK;
 }
 
-static fwa_status sync_parent(const char *path) {
-    char parent[FWA_PATH_MAX];
+static fwa_status parent_of(const char *path, char parent[FWA_PATH_MAX]) {
     FWA_TRY(fwa_path_format(parent, "%s", path));
     char *slash = strrchr(parent, '/');
-    if (!slash) return fwa_sync_path(".");
+    if (!slash) return fwa_path_format(parent, ".");
     slash[slash == parent] = '\0';
+    return FWA_OK;
+}
+
+static fwa_status sync_parent(const char *path) {
+    char parent[FWA_PATH_MAX];
+    FWA_TRY(parent_of(path, parent));
     return fwa_sync_path(parent);
 }
 
@@ -214,15 +219,34 @@ int64_t fwa_free_bytes(const char *path) {
     return (int64_t)disk.f_bavail * (int64_t)disk.f_frsize;
 }
 
-static fwa_status digest_file(int file, const char *path, XXH3_state_t *state, char *block) {
-    for (size_t got = DIGEST_BLOCK; got == DIGEST_BLOCK;) {
-        FWA_TRY(read_some(file, path, block, DIGEST_BLOCK, &got));
+fwa_status fwa_file_check_target(const char *option, const char *path) {
+    char parent[FWA_PATH_MAX];
+    struct stat info;
+    FWA_CHECK(path[0], FWA_CONFIG, "%s: got an empty path, expected that of a file", option);
+    const bool there = stat(path, &info) == 0;
+    FWA_CHECK(!there || !S_ISDIR(info.st_mode), FWA_CONFIG, "%s %s: this is a folder, expected a file", option, path);
+    if (there && !S_ISREG(info.st_mode)) return FWA_OK;
+    FWA_TRY(parent_of(path, parent));
+    FWA_CHECK(access(parent, W_OK | X_OK) == 0, FWA_CONFIG,
+              "%s %s: cannot write to folder %s: %s; make it, or name another file", option, path, parent,
+              strerror(errno));
+    return FWA_OK;
+}
+
+static fwa_status digest_file(int file, const char *path, int64_t bytes, XXH3_state_t *state, char *block) {
+    for (size_t got = DIGEST_BLOCK; got == DIGEST_BLOCK && bytes > 0; bytes -= (int64_t)got) {
+        const size_t wanted = bytes < (int64_t)DIGEST_BLOCK ? (size_t)bytes : DIGEST_BLOCK;
+        FWA_TRY(read_some(file, path, block, wanted, &got));
         XXH3_128bits_update(state, block, got);
     }
     return FWA_OK;
 }
 
 fwa_status fwa_file_digest(const char *path, char hex[33]) {
+    return fwa_file_digest_start(path, INT64_MAX, hex);
+}
+
+fwa_status fwa_file_digest_start(const char *path, int64_t bytes, char hex[33]) {
     hex[0] = '\0';
     int file = open(path, O_RDONLY | O_CLOEXEC);
     FWA_CHECK(file >= 0, FWA_IO, "cannot open %s: %s", path, strerror(errno));
@@ -231,7 +255,7 @@ fwa_status fwa_file_digest(const char *path, char hex[33]) {
     char *block = malloc(DIGEST_BLOCK);
     FWA_CHECK_GOTO(state && block, FWA_MEMORY, done, "no memory for the digest of %s", path);
     XXH3_128bits_reset(state);
-    FWA_TRY_GOTO(digest_file(file, path, state, block), done);
+    FWA_TRY_GOTO(digest_file(file, path, bytes, state, block), done);
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
     for (size_t i = 0; i < sizeof canonical.digest; i++) snprintf(hex + 2 * i, 3, "%02x", canonical.digest[i]);

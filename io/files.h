@@ -31,7 +31,11 @@ FWA_MUST_CHECK fwa_status fwa_remove_folder(const char *path); // rm -r; missing
 FWA_MUST_CHECK fwa_status fwa_sync_path(const char *path);     // fsync of a file or a folder
 bool fwa_path_exists(const char *path);
 int64_t fwa_free_bytes(const char *path); // free for this user on the disk of `path`; -1 unknown
-FWA_MUST_CHECK fwa_status fwa_file_digest(const char *path, char hex[33]); // XXH3, 128 bits
+FWA_MUST_CHECK fwa_status fwa_file_digest(const char *path, char hex[33]);                      // XXH3, 128 bits
+FWA_MUST_CHECK fwa_status fwa_file_digest_start(const char *path, int64_t bytes, char hex[33]); // of its first bytes
+// Whether a file can be made at `path`, before the work whose result it gets: FWA_CONFIG naming `option` where it is a
+// folder, or stands in none that can be written to.
+FWA_MUST_CHECK fwa_status fwa_file_check_target(const char *option, const char *path);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
-// What a model remembers of a sequence as a file.
+// What a model remembers of a sequence as a file. Behind HDF5's bytes, most of which HDF5 does not check, stands a
+// seal: the digest of all in front of it.
 #include "io/memory_file.h"
 
 #include <errno.h>
@@ -12,6 +13,40 @@
 
 #define FORMAT "fwa memory 1"
 #define GROUP  "memory"
+#define SEAL   "\nxxh3 "
+#define HEX    32 // digits of a digest
+
+static fwa_status write_seal(const char *path) {
+    char hex[HEX + 1];
+    fwa_status status = FWA_OK;
+    FWA_TRY(fwa_file_digest(path, hex));
+    FILE *file = fopen(path, "a");
+    FWA_CHECK(file, FWA_IO, "cannot open %s: %s", path, strerror(errno));
+    const bool written = fprintf(file, SEAL "%s", hex) > 0;
+    FWA_CHECK_GOTO(fclose(file) == 0 && written, FWA_IO, done, "cannot write %s: %s", path, strerror(errno));
+    FWA_TRY_GOTO(fwa_sync_path(path), done);
+done:
+    return status;
+}
+
+// Before HDF5 sees it, which damage can make read anywhere.
+static fwa_status check_seal(const char *path) {
+    enum { SIZE = sizeof SEAL - 1 + HEX };
+    char hex[HEX + 1], found[SIZE + 1] = "", wanted[SIZE + 1];
+    FILE *file = fopen(path, "r");
+    FWA_CHECK(file, FWA_CONFIG, "cannot open %s: %s", path, strerror(errno));
+    const bool long_enough = fseeko(file, -(off_t)SIZE, SEEK_END) == 0;
+    const int64_t bytes = (int64_t)ftello(file);
+    const bool whole = long_enough && fread(found, 1, SIZE, file) == SIZE;
+    fclose(file);
+    FWA_CHECK(whole && memcmp(found, SEAL, sizeof SEAL - 1) == 0, FWA_FORMAT,
+              "%s: no memory of a sequence as --state-out writes it, or cut short: its digest is not at the end", path);
+    FWA_TRY(fwa_file_digest_start(path, bytes, hex));
+    snprintf(wanted, sizeof wanted, SEAL "%s", hex);
+    FWA_CHECK(memcmp(found, wanted, SIZE) == 0, FWA_FORMAT,
+              "%s is damaged: its bytes do not give the digest at its end; write it anew", path);
+    return FWA_OK;
+}
 
 static fwa_status write_dataset(hid_t file, const char *path, hid_t type, int ndim, const int64_t *shape,
                                 const void *data) {
@@ -69,6 +104,7 @@ fwa_status fwa_memory_file_write(const char *path, const fwa_memory_header *h, c
     fwa_hdf5_lock();
     fwa_status status = write_file(temporary, h, tensors, count);
     fwa_hdf5_unlock();
+    if (status == FWA_OK) status = write_seal(temporary);
     if (status != FWA_OK) fwa_error_pass(status, __FILE__, __LINE__, __func__);
     if (status != FWA_OK) goto failed;
     FWA_CHECK_GOTO(rename(temporary, path) == 0, FWA_IO, failed, "cannot rename %s to %s: %s", temporary, path,
@@ -156,6 +192,7 @@ static fwa_status name_file(fwa_status status, const char *path) {
 fwa_status fwa_memory_file_read_header(const char *path, fwa_memory_header *header) {
     hid_t file;
     memset(header, 0, sizeof *header);
+    FWA_TRY(check_seal(path));
     fwa_hdf5_lock();
     fwa_status status = fwa_hdf5_open(&file, path);
     if (status == FWA_OK) {

@@ -1,5 +1,6 @@
 // What a model remembers of a sequence as a file (HDF5): attributes format, model, position, held, the tokens that were
-// taken but not read as `pending`, and the tensors in the group memory/. Not collective; takes the HDF5 lock.
+// taken but not read as `pending`, and the tensors in the group memory/; behind that its digest. Not collective; takes
+// the HDF5 lock.
 #ifndef FWA_IO_MEMORY_FILE_H
 #define FWA_IO_MEMORY_FILE_H
 

@@ -1,4 +1,5 @@
 // fwa generate RUN_OR_CHECKPOINT --prompt TEXT ...
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +75,8 @@ static fwa_status read_request(const fwa_arguments *a, request *r) {
     r->state_out = fwa_arguments_value(a, "--state-out", NULL);
     r->tokenizer = fwa_arguments_value(a, "--tokenizer", NULL);
     r->json = fwa_arguments_value(a, "--json", NULL);
+    if (r->state_out) FWA_TRY(fwa_file_check_target("--state-out", r->state_out));
+    if (r->json) FWA_TRY(fwa_file_check_target("--json", r->json));
     r->endless = fwa_arguments_flag(a, "--ignore-end");
     r->mark = !fwa_arguments_flag(a, "--no-mark");
     FWA_TRY(fwa_arguments_integer(a, "--tokens", 128, 0, INT64_MAX / 4, &r->tokens));
@@ -97,16 +100,17 @@ static fwa_status check_utf8(const char *text, size_t bytes, const char *name) {
 
 static fwa_status read_stream(const char *path, fwa_text *text) {
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
-    FWA_CHECK(file, FWA_CONFIG, "--prompt-file: cannot open %s", path);
+    FWA_CHECK(file, FWA_CONFIG, "--prompt-file: cannot open %s: %s", path, strerror(errno));
     char block[65536];
     size_t bytes;
     fwa_status status = FWA_OK;
     while (status == FWA_OK && (bytes = fread(block, 1, sizeof block, file)) > 0)
         status = fwa_text_append(text, block, bytes);
-    const bool failed = ferror(file);
+    const int failed = ferror(file) ? errno : 0;
     if (file != stdin) fclose(file);
     FWA_TRY(status);
-    FWA_CHECK(!failed, FWA_IO, "--prompt-file: cannot read %s", path);
+    FWA_CHECK(!failed, failed == EISDIR ? FWA_CONFIG : FWA_IO, "--prompt-file: cannot read %s: %s", path,
+              strerror(failed));
     return FWA_OK;
 }
 

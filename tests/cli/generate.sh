@@ -108,8 +108,26 @@ refused 'another model' -- runs/other --tokenizer bytes --state-in first.h5 --to
 refused 'another model' -- runs/recurrent --tokenizer bytes --state-in whole.h5 --tokens 1
 refused 'nothing.h5' -- runs/recurrent --tokenizer bytes --state-in nothing.h5
 refused 'text.txt' -- runs/recurrent --tokenizer bytes --state-in text.txt
-refused "expected 'fwa memory 1'" -- runs/recurrent --tokenizer bytes \
+refused 'its digest is not at the end' -- runs/recurrent --tokenizer bytes \
     --state-in runs/recurrent/checkpoints/step_00000012/shard.rank00000.h5
+head -c 3000 first.h5 >short.h5
+refused 'cut short' -- runs/recurrent --tokenizer bytes --state-in short.h5
+size=$(wc -c <first.h5)
+for at in 90 900 3000 $((size / 2)) $((size - 60)) $((size - 5)); do # anywhere, also where HDF5 would read wild
+    cp first.h5 damaged.h5
+    printf '\377\001\377' | dd of=damaged.h5 bs=1 seek="$at" conv=notrunc 2>/dev/null
+    refused 'damaged.h5 is damaged' -- runs/recurrent --tokenizer bytes --state-in damaged.h5 --tokens 1
+done
+refused '--prompt-file: cannot read runs' -- runs/recurrent --tokenizer bytes --prompt-file runs
+refused '--seed' -- runs/recurrent --prompt a --seed 99999999999999999999
+refused 'text.txt is a file' -- text.txt --prompt a
+for target in nowhere/x runs; do # said before the text is made
+    for option in --state-out --json; do
+        run "$FWA" generate runs/recurrent --tokenizer bytes --prompt a $option $target
+        expect 2 "$option $target"
+        check "text was made for nothing" test ! -s out
+    done
+done
 refused 'UTF-8' -- runs/recurrent --tokenizer bytes --prompt "$(printf 'a\377')"
 refused 'data/gpt2' -- runs/recurrent --prompt a
 refused "'12'" -- runs/recurrent 12
