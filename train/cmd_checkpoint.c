@@ -40,13 +40,18 @@ static fwa_status visit_run(visit *v, const char *run) {
 
 // `word` is a checkpoint, also one without its manifest, or a run folder.
 static fwa_status visit_word(visit *v, const char *word) {
-    char manifest[FWA_PATH_MAX], checkpoints[FWA_PATH_MAX];
-    FWA_CHECK(fwa_path_exists(word), FWA_CONFIG, "%s: no such run folder or checkpoint", word);
+    char manifest[FWA_PATH_MAX], checkpoints[FWA_PATH_MAX], plain[FWA_PATH_MAX];
+    struct stat info;
+    FWA_CHECK(stat(word, &info) == 0, FWA_CONFIG, "%s: no such run folder or checkpoint", word);
+    FWA_CHECK(S_ISDIR(info.st_mode), FWA_CONFIG, "%s is a file, expected the folder of a run or a checkpoint", word);
+    FWA_TRY(fwa_path_format(plain, "%s", word));
+    for (size_t n = strlen(plain); n > 1 && plain[n - 1] == '/'; n--) plain[n - 1] = '\0';
+    word = plain;
     FWA_TRY(fwa_path_format(manifest, "%s/manifest.json", word));
     FWA_TRY(fwa_path_format(checkpoints, "%s/checkpoints", word));
     const char *slash = strrchr(word, '/'), *name = slash ? slash + 1 : word;
     if (fwa_path_exists(manifest) || (!fwa_path_exists(checkpoints) && strncmp(name, "step_", 5) == 0))
-        return v->one(v, word, name[0] ? name : word);
+        return v->one(v, word, name);
     printf("%s\n", word);
     int before = v->count;
     FWA_TRY(visit_run(v, word));
@@ -161,6 +166,7 @@ static fwa_status run_verify(int argc, char **argv) {
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     FWA_TRY(visit_words(&v, &arguments, "verify"));
     fflush(stdout);
+    FWA_CHECK(v.count > 0, FWA_CONFIG, "nothing verified: no checkpoints there");
     FWA_CHECK(v.damaged == 0, FWA_ERROR, "%d of %d checkpoints are damaged", v.damaged, v.count);
     return FWA_OK;
 }
@@ -204,6 +210,9 @@ static fwa_status run_pack(int argc, char **argv) {
     const char *out = fwa_arguments_value(&arguments, "--out", NULL);
     FWA_CHECK(arguments.count == 1 && out && out[0], FWA_USAGE,
               "fwa checkpoint pack: expected one run or checkpoint and --out FILE.h5 (fwa help checkpoint)");
+    FWA_TRY(fwa_file_check_target("--out", out));
+    FWA_CHECK(!fwa_path_exists(out), FWA_CONFIG, "--out %s: there is such a file already: remove it, or name another",
+              out);
     FWA_TRY(open_word(&checkpoint, arguments.at[0]));
     fwa_status status = fwa_checkpoint_pack(checkpoint, out);
     if (status == FWA_OK)

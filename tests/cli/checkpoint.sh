@@ -26,6 +26,12 @@ check "a wide tolerance leaves tensors apart: $(tail -n 1 out)" grep -q ', 0 dif
 run "$FWA" checkpoint pack runs/run --out plain.h5
 expect 0
 check "nothing was packed" test -s plain.h5
+cp $newest/state.h5 state.h5
+run "$FWA" checkpoint pack runs/run --out $newest/state.h5
+expect 2 "there is such a file already"
+check "pack wrote over a file" cmp state.h5 $newest/state.h5
+run "$FWA" checkpoint pack runs/run --out nowhere/plain.h5
+expect 2 "--out nowhere/plain.h5"
 
 # What is wrong with the command line
 run "$FWA" checkpoint
@@ -36,6 +42,14 @@ run "$FWA" checkpoint verify
 expect 2 "expected run folders"
 run "$FWA" checkpoint verify runs/none
 expect 2 "runs/none"
+run "$FWA" checkpoint verify tiny.yaml
+expect 2 "tiny.yaml is a file"
+mkdir nothing
+run "$FWA" checkpoint verify nothing
+expect 2 "nothing verified"
+run "$FWA" checkpoint list $newest/
+expect 0
+check "the name of a folder with a slash: $(cat out)" grep -q '^  step_00000004  ' out
 run "$FWA" checkpoint diff runs/run
 expect 2 "expected two"
 run "$FWA" checkpoint pack runs/run
