@@ -1,6 +1,7 @@
 // Command-line words of one command.
 #include "train/arguments.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,8 +70,9 @@ fwa_status fwa_arguments_integer(const fwa_arguments *arguments, const char *nam
                                  int64_t high, int64_t *out) {
     const char *text = fwa_arguments_value(arguments, name, NULL);
     char *end = NULL;
+    errno = 0;
     *out = text ? strtoll(text, &end, 10) : standard;
-    FWA_CHECK(!text || (end != text && *end == '\0' && *out >= low && *out <= high), FWA_USAGE,
+    FWA_CHECK(!text || (end != text && *end == '\0' && errno != ERANGE && *out >= low && *out <= high), FWA_USAGE,
               "%s '%s': expected a whole number from %lld to %lld", name, text, (long long)low, (long long)high);
     return FWA_OK;
 }

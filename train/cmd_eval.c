@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/files.h"
 #include "train/commands.h"
 #include "train/eval.h"
 #include "train/tasks/addition.h"
@@ -98,6 +99,12 @@ static fwa_status evaluate(fwa_world *world, const fwa_loaded *l, const fwa_argu
     return run(world, l, r);
 }
 
+// Before the work whose results they get.
+static fwa_status check_targets(const fwa_eval_request *r) {
+    if (r->json) FWA_TRY(fwa_file_check_target("--json", r->json));
+    return r->scores ? fwa_file_check_target("--scores", r->scores) : FWA_OK;
+}
+
 fwa_status fwa_cmd_eval(fwa_world *world, int argc, char **argv) {
     static const fwa_option options[] = {
         {"--task", true},      {"--examples", true}, {"--batch", true},   {"--json", true},
@@ -112,6 +119,7 @@ fwa_status fwa_cmd_eval(fwa_world *world, int argc, char **argv) {
     FWA_CHECK(arguments.count >= 1, FWA_USAGE, "fwa eval: expected a run folder or checkpoint (fwa help eval)");
     FWA_TRY(read_request(&arguments, &request));
     FWA_TRY(fwa_world_split(world, 1));
+    FWA_TRY(fwa_world_agree(world, world->rank == 0 ? check_targets(&request) : FWA_OK));
     fwa_status status = fwa_world_agree_late(
         world, fwa_loaded_open(&loaded, world, arguments.at[0], request.words, request.word_count));
     if (status == FWA_OK) status = evaluate(world, &loaded, &arguments, &request);

@@ -13,6 +13,7 @@
 #include "train/export.h"
 #include "train/export_folder.h"
 #include "train/export_logits.h"
+#include "train/loaded.h"
 #include "train/run.h"
 #include "train/setup.h"
 
@@ -181,6 +182,10 @@ static fwa_status read_options(export *e, const fwa_arguments *arguments) {
     const char *dtype = fwa_arguments_value(arguments, "--dtype", "f32");
     FWA_CHECK(arguments->count >= 2, FWA_USAGE,
               "fwa export: expected a run folder or checkpoint, and a new folder (fwa help export)");
+    for (int i = 2; i < arguments->count; i++)
+        FWA_CHECK(fwa_loaded_is_setting(arguments->at[i]), FWA_USAGE,
+                  "fwa export: got '%s' behind the folder, expected settings run.backend, run.threads, train.precision",
+                  arguments->at[i]);
     FWA_CHECK(!strcmp(to, "safetensors") || !strcmp(to, "llama"), FWA_USAGE, "--to '%s': expected safetensors or llama",
               to);
     FWA_CHECK(!strcmp(dtype, "f32") || !strcmp(dtype, "bf16"), FWA_USAGE, "--dtype '%s': expected f32 or bf16", dtype);

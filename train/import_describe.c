@@ -24,6 +24,8 @@ static fwa_status take_own(const char *path, const json_t *root, char **text, in
     FWA_CHECK(version == FWA_EXPORT_VERSION, FWA_FORMAT, "%s: version %lld, this program reads %d", path,
               (long long)version, FWA_EXPORT_VERSION);
     FWA_CHECK(json_is_object(config), FWA_FORMAT, "%s: has no object \"config\"", path);
+    FWA_CHECK(json_is_integer(member(root, "step")) && json_is_integer(member(root, "tokens")), FWA_FORMAT,
+              "%s: \"step\" and \"tokens\": expected whole numbers", path);
     *step = json_integer_value(member(root, "step"));
     *tokens = json_integer_value(member(root, "tokens"));
     FWA_CHECK(*step >= 0 && *tokens >= 0, FWA_FORMAT, "%s: step %lld and tokens %lld: expected none below 0", path,

@@ -22,6 +22,15 @@ static int is(const char *word, const char *name) {
     return word && strcmp(word, name) == 0;
 }
 
+static int asks_for_help(const char *word) {
+    return is(word, "--help") || is(word, "-h");
+}
+
+// `fwa train --help`, `fwa train run.yaml --help`, `fwa checkpoint list -h`: not the value of an option.
+static int asks_about_command(int argc, char **argv) {
+    return argc > 2 && (asks_for_help(argv[2]) || (argc > 3 && argv[2][0] != '-' && asks_for_help(argv[3])));
+}
+
 // Failures that every rank has seen, or would see, in the same way: all can leave by themselves.
 static bool agreed(fwa_status status) {
     return status == FWA_USAGE || status == FWA_CONFIG || status == FWA_FORMAT || status == FWA_UNSUPPORTED ||
@@ -58,7 +67,7 @@ static int end(fwa_world *world, fwa_status status) {
 int main(int argc, char **argv) {
     fwa_world *world = NULL;
     wait_passively(argv);
-    if (argc < 2 || is(argv[1], "help") || is(argv[1], "--help") || is(argv[1], "-h"))
+    if (argc < 2 || is(argv[1], "help") || asks_for_help(argv[1]))
         return fwa_help(argc > 2 ? argv[2] : NULL, argc < 2 ? stderr : stdout, argc < 2);
     if (is(argv[1], "--version")) {
         printf("%s\n", fwa_version_text());
@@ -69,6 +78,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "fwa: no command '%s'\n\n", argv[1]);
         return fwa_help(NULL, stderr, 1);
     }
+    if (asks_about_command(argc, argv)) return fwa_help(argv[1], stdout, 0);
     fwa_status status = fwa_world_create(&world, &argc, &argv);
     if (status != FWA_OK) {
         fprintf(stderr, "fwa: %s\n", fwa_error_message());

@@ -168,7 +168,7 @@ static fwa_status read_lines(fwa_questions *q, FILE *file) {
     }
     free(text);
     FWA_TRY(status);
-    FWA_CHECK(!ferror(file), FWA_IO, "cannot read %s: %s", q->path, strerror(errno));
+    FWA_CHECK(!ferror(file), errno == EISDIR ? FWA_CONFIG : FWA_IO, "cannot read %s: %s", q->path, strerror(errno));
     FWA_CHECK(q->count > 0, FWA_FORMAT, "%s has no questions", q->path);
     return FWA_OK;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -48,8 +49,11 @@ fwa_status fwa_run_find_checkpoint(const char *run_or_checkpoint, char path[2048
         return FWA_OK;
     }
     char *newest = NULL;
-    FWA_CHECK(fwa_path_exists(run_or_checkpoint), FWA_CONFIG,
+    struct stat info;
+    FWA_CHECK(stat(run_or_checkpoint, &info) == 0, FWA_CONFIG,
               "%s: no such run folder or checkpoint; expected a run folder, or RUN/checkpoints/step_NNNNNNNN",
+              run_or_checkpoint);
+    FWA_CHECK(S_ISDIR(info.st_mode), FWA_CONFIG, "%s is a file, expected the folder of a run or a checkpoint",
               run_or_checkpoint);
     FWA_TRY(fwa_checkpoint_newest(run_or_checkpoint, &newest));
     FWA_CHECK(newest, FWA_CONFIG, "%s: holds no checkpoint (no manifest.json, no sound folder checkpoints/step_*)",

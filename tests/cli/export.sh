@@ -106,11 +106,20 @@ run "$FWA" export runs/plain none --dtype f16
 expect 2 "--dtype 'f16'"
 run "$FWA" export runs/plain none --logits 5 model.layers=1
 expect 2 "model.layers=1"
+run "$FWA" export runs/plain none more
+expect 2 "got 'more'"
+run "$FWA" export runs/plain ''
+expect 2 "empty name"
+run "$FWA" export runs/plain tiny.yaml
+expect 2 "tiny.yaml is a file"
+sed '/^ *"step":/d' away/config.json >gone/config.json
+run "$FWA" import gone runs/wrong
+expect 2 '"step" and "tokens"'
 run "$FWA" export runs/plain file/none
 expect 0
 : >file2
 run "$FWA" export runs/plain file2/none
 expect 1 file2
 check_not "a refused import left a run" ls -d runs/wrong runs/other
-check_not "a refused export left a folder" ls -d none mute none.tmp mute.tmp
+check_not "a refused export left a folder" ls -d none mute none.tmp mute.tmp .tmp
 finish

@@ -20,6 +20,13 @@ run "$FWA" help train
 says --resume --init-from --dry-run --print-config 75 key.path=value
 run "$FWA" --help
 says train
+for command in train 'checkpoint list' 'eval runs/a'; do
+    # shellcheck disable=SC2086 # several words
+    run "$FWA" $command --help
+    says "usage: fwa ${command%% *}"
+done
+run "$FWA" sweep -h
+says "usage: fwa sweep"
 run "$FWA" --version
 says "fwa "
 run "$FWA" info
