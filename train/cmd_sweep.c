@@ -208,6 +208,7 @@ static fwa_status act(session *s, const fwa_arguments *arguments) {
         fwa_sweep_list(s->runs, stdout);
         return FWA_OK;
     }
+    if (csv) FWA_TRY(fwa_file_check_target("--csv", csv));
     FWA_TRY(check_folders(s->runs));
     if (words) return print_words(s->runs, (int)words - 1);
     if (fwa_arguments_flag(arguments, "--table")) return report(s->runs, csv);

@@ -26,6 +26,9 @@ run "$FWA" sweep four.yaml --list
 check "not two finished and two failed" test "$(grep -c -e ' finished ' out) $(grep -c 'failed (3)' out)" = "2 2"
 check "the CSV has no line a point" test "$(wc -l <runs/four/results.csv)" = 5
 check "the CSV does not hold the failure" grep -q '^3,"lr=1e30,seed=0",1e30,0,failed,3,' runs/four/results.csv
+run "$FWA" sweep four.yaml --csv nowhere/own.csv
+expect 2 "--csv nowhere/own.csv"
+check "points were trained for nothing" test ! -s out
 run "$FWA" sweep four.yaml --table --csv own.csv
 expect 0
 check "another table of the same runs" diff own.csv runs/four/results.csv
