@@ -185,10 +185,26 @@ fwa_status fwa_trainer_load(fwa_trainer *t, fwa_activations *acts) {
     return fwa_model_load(acts, t->piece, t->piece + m * T);
 }
 
+// Before every batch of a validation ranks ask each other whether one was told to stop: FWA_PREEMPTED then, on all. The
+// host stays a few batches ahead of the device; no step is under way, so the events of their reports are free.
+static fwa_status keep_pace(fwa_trainer *t, int64_t batch) {
+    fwa_backend *backend = t->backend;
+    fwa_comm *all = t->world->all;
+    fwa_event *done = t->sent[batch % FWA_STEPS_SENT].done;
+    int64_t stop = fwa_signals_pending() != 0;
+    fwa_watchdog_expect(t->config->comm.first_timeout_s, "validation");
+    FWA_TRY(all->all_reduce(all, NULL, &stop, 1, FWA_I64, FWA_REDUCE_SUM));
+    t->stop = stop > 0;
+    FWA_CHECK(!t->stop, FWA_PREEMPTED, "a signal came in a validation");
+    if (batch >= FWA_STEPS_SENT) FWA_TRY(backend->event_synchronize(backend, done));
+    return backend->event_record(backend, done, backend->stream);
+}
+
 // Fills up a batch that has fewer than m sequences left with sequences without loss.
 static fwa_status load_validation(void *user, int64_t first, int64_t count) {
     fwa_trainer *t = user;
     int64_t m = t->config->train.micro_batch, T = t->source->T;
+    FWA_TRY(keep_pace(t, first / (m * t->world->dp_size)));
     if (count > 0) FWA_TRY(t->source->fill(t->source, FWA_SPLIT_VAL, first, count, t->tokens, t->targets));
     for (int64_t i = count * T; i < m * T; i++) {
         t->tokens[i] = 0;
@@ -197,43 +213,25 @@ static fwa_status load_validation(void *user, int64_t first, int64_t count) {
     return fwa_trainer_load(t, t->eval);
 }
 
-// Before every batch ranks ask each other whether one was told to stop. The host stays a few batches ahead of the
-// device: no step is under way, so the events of their reports are free.
-static fwa_status validate_batches(fwa_trainer *t, int64_t total) {
-    fwa_backend *backend = t->backend;
-    fwa_world *world = t->world;
-    const int64_t m = t->config->train.micro_batch;
-    int64_t batch = 0;
-    for (int64_t first = 0; first < total; first += m * world->dp_size, batch++) {
-        const int64_t mine = first + m * world->dp_rank;
-        fwa_event *done = t->sent[batch % FWA_STEPS_SENT].done;
-        int64_t stop = fwa_signals_pending() != 0;
-        fwa_watchdog_expect(t->config->comm.first_timeout_s, "validation");
-        FWA_TRY(world->all->all_reduce(world->all, NULL, &stop, 1, FWA_I64, FWA_REDUCE_SUM));
-        t->stop = stop > 0;
-        if (t->stop) return FWA_OK;
-        if (batch >= FWA_STEPS_SENT) FWA_TRY(backend->event_synchronize(backend, done));
-        FWA_TRY(load_validation(t, mine, fwa_min(m, total - mine)));
-        FWA_TRY(fwa_model_evaluate(t->model, t->eval, t->eval_state));
-        FWA_TRY(backend->event_record(backend, done, backend->stream));
-    }
-    return FWA_OK;
-}
-
 fwa_status fwa_trainer_validate(fwa_trainer *t, double *loss) {
-    fwa_backend *backend = t->backend;
+    const fwa_validation validation = {.world = t->world,
+                                       .model = t->model,
+                                       .acts = t->eval,
+                                       .state = t->eval_state,
+                                       .load = load_validation,
+                                       .user = t};
     int64_t wanted;
+    double sum, valid;
     *loss = NAN;
     if (__builtin_mul_overflow(t->config->eval.batches, t->config->train.global_batch, &wanted)) wanted = INT64_MAX;
-    fwa_step_state host;
-    FWA_TRY(backend->fill(backend, backend->stream, t->eval_state, 0, sizeof *t->eval_state));
-    FWA_TRY(validate_batches(t, fwa_min(wanted, t->source->sequences[FWA_SPLIT_VAL])));
-    if (t->stop) return FWA_OK;
-    FWA_TRY(t->comm->all_reduce(t->comm, backend->stream, &t->eval_state->loss_sum, 2, FWA_F64, FWA_REDUCE_SUM));
-    FWA_TRY(backend->download(backend, backend->stream, &host, t->eval_state, sizeof host));
-    FWA_TRY(backend->stream_synchronize(backend, backend->stream));
+    fwa_status status = fwa_validate(&validation, fwa_min(wanted, t->source->sequences[FWA_SPLIT_VAL]), &sum, &valid);
+    if (status == FWA_PREEMPTED) {
+        fwa_error_clear();
+        return FWA_OK;
+    }
+    FWA_TRY(status);
     FWA_TRY(fwa_choices_share(t));
-    *loss = host.loss_sum / host.valid;
+    *loss = sum / valid;
     if (isnan(t->best_val_loss) || *loss < t->best_val_loss) t->best_val_loss = *loss;
     return FWA_OK;
 }
