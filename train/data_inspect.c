@@ -278,6 +278,8 @@ fwa_status fwa_data_run_inspect(int argc, char **argv) {
     FWA_TRY(fwa_arguments_integer(&arguments, "--length", 48, 1, 4096, &length));
     const char *standard = fwa_path_exists(DEFAULT_FOLDER) ? DEFAULT_FOLDER : NULL;
     const char *source = fwa_arguments_value(&arguments, "--tokenizer", standard);
+    const char *json = fwa_arguments_value(&arguments, "--json", NULL);
+    if (json) FWA_TRY(fwa_file_check_target("--json", json));
     if (source) FWA_TRY(fwa_tokenizer_open(&tokenizer, source));
     fwa_status status = FWA_ERROR;
     contents *c = calloc(1, sizeof *c);
@@ -285,7 +287,7 @@ fwa_status fwa_data_run_inspect(int argc, char **argv) {
     c->tokenizer = tokenizer;
     c->mark = tokenizer ? fwa_tokenizer_document(tokenizer) : GPT2_DOCUMENT;
     FWA_TRY_GOTO(join(&arguments, &pattern), done);
-    status = inspect(c, pattern.at, samples, length, fwa_arguments_value(&arguments, "--json", NULL));
+    status = inspect(c, pattern.at, samples, length, json);
 done:
     if (c) {
         fwa_shards_close(c->shards);

@@ -196,6 +196,8 @@ expect 2 shards "new or empty"
 is shards/train_000000.bin " 261 257 258 10 260 97 261 105 110 0 255"
 run "$FWA" data inspect one.txt
 expect 2 one.txt
+run "$FWA" data inspect shards/train_000000.bin --json nowhere/facts.json
+expect 2 "--json nowhere/facts.json"
 run "$FWA" data inspect 'none*.bin'
 expect 2 'none*.bin'
 run "$FWA" data
