@@ -13,7 +13,6 @@ namespace {
 
 using namespace fwa;
 
-constexpr bool split_blocks = true;
 constexpr int threads = 256;
 
 // Two blocks a multiprocessor leave room for one tile of 128 x 128.
@@ -54,7 +53,7 @@ __device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D
             float both[8], weight[8];
 #pragma unroll
             for (int n = 0; n < 8; n++) both[n] = P[j * 8 + n] * D[j * 8 + n];
-            if (split_blocks && block + window < at.warp)
+            if (block + window < at.warp)
                 weigh_block<window, true>(mask, at.row, s0, both, weight, row, column[j], apart);
             else
                 weigh_block<window, false>(mask, at.row, s0, both, weight, row, column[j], apart);

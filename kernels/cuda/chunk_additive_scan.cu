@@ -4,8 +4,7 @@
 //
 // which is kept as bf16 behind every chunk for the chunk-parallel rest, and, where a sequence is cut into segments,
 // what each segment makes of an empty one, forward S' = h_C S + X^T diag(M_C) V. Overwritten. As in the forward pass a
-// warpgroup holds 64 columns of V, transposed. Four blocks of one a multiprocessor, or where value heads share
-// query/key heads a block of three, for which Q (or X) is loaded once; operands come one or three chunks ahead.
+// warpgroup holds 64 columns of V, transposed. Four blocks a multiprocessor; operands come a chunk ahead.
 #include "kernels/cuda/chunk_additive.cuh"
 
 #include "core/shape.h"
@@ -15,36 +14,34 @@ namespace {
 
 using namespace fwa;
 
-constexpr int unit_threads = 128, shared_units = 3; // a unit: a warpgroup, with 64 columns of V of a head
+constexpr int threads = 128;
 
 // What a pass carries: states forward, without and with a window; gradients of states.
 enum class carried { states, window_states, gradients };
 
-template <int units> constexpr int stages = units > 1 ? 4 : 2;
-template <int K, int units> struct scan_memory {
-    __nv_bfloat16 by[stages<units>][64 * K];           // x or q
-    __nv_bfloat16 rows[units][stages<units>][64 * 64]; // of v or dO
-    float weight[units][2][64], history[units][2];     // of the rows; h_C
+template <int K> struct scan_memory {
+    __nv_bfloat16 by[2][64 * K];     // x or q
+    __nv_bfloat16 rows[2][64 * 64];  // of v or dO
+    float weight[2][64], history[2]; // of the rows; h_C
 };
 
-template <int K, carried what, int units> struct scan_block {
+template <int K, carried what> struct scan_block {
     const chunk_task &a;
-    scan_memory<K, units> &m;
+    scan_memory<K> &m;
     int64_t head;
-    int b, h, v, V, unit, thread;
+    int b, h, v, V;
 
-    // The first unit loads what all share.
-    __device__ void load(int c, int stage) const {
-        __nv_bfloat16 *rows = m.rows[unit][stage];
+    __device__ void load(int c) const {
         if constexpr (what == carried::gradients) {
             chunk_view d_o = a.d_o;
             d_o.data += v;
-            if (units == 1 || unit == 0) load_steps<K, unit_threads>(m.by[stage], thread, a, a.q, b, h / a.group, c);
-            load_steps<64, unit_threads>(rows, thread, a, d_o, b, h, c);
+            load_steps<K, threads>(m.by[c % 2], threadIdx.x, a, a.q, b, h / a.group, c);
+            load_steps<64, threads>(m.rows[c % 2], threadIdx.x, a, d_o, b, h, c);
         } else {
-            if (units == 1 || unit == 0) load_keys<K, unit_threads>(m.by[stage], thread, a, b, h / a.group, c);
-            load_values<unit_threads>(rows, thread, a, V, v, b, h, c);
+            load_keys<K, threads>(m.by[c % 2], threadIdx.x, a, b, h / a.group, c);
+            load_values<threads>(m.rows[c % 2], threadIdx.x, a, V, v, b, h, c);
         }
+        copy_commit();
     }
     // Rows before the chunk are steps of the one before: they have no gradient here.
     __device__ float weight(int c, int row) const {
@@ -60,44 +57,37 @@ template <int K, carried what, int units> struct scan_block {
 
 // alone: of each segment but that at the end, from an empty state; leaves it in `ends`, and what is left of a state
 // over the segment in `decays`.
-template <int K, carried what, bool alone, int units>
-__global__ void __launch_bounds__(unit_threads *units, units > 1 ? 1 : 4)
-    chunk_scan_kernel(const __grid_constant__ chunk_task a, int slices) {
+template <int K, carried what, bool alone>
+__global__ void __launch_bounds__(threads, 4) chunk_scan_kernel(const __grid_constant__ chunk_task a, int slices) {
     constexpr bool forward = what != carried::gradients;
-    constexpr int ahead = stages<units> - 1;
     extern __shared__ __align__(1024) unsigned char memory[];
-    auto &m = *reinterpret_cast<scan_memory<K, units> *>(memory);
-    const int unit =
-        units == 1 ? 0 : __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / unit_threads, 0); // of a warpgroup
-    const int segments = alone ? a.segments - 1 : a.segments;
-    const int piece = static_cast<int>(blockIdx.x) / segments * units + unit, head = piece / slices;
-    const int segment = static_cast<int>(blockIdx.x) % segments + (alone && !forward), v = piece % slices * 64;
-    const int thread = static_cast<int>(threadIdx.x) % unit_threads, warp = thread / 32;
-    const scan_block<K, what, units> at = {a, m, head, head / a.H, head % a.H, v, slices * 64, unit, thread};
+    auto &m = *reinterpret_cast<scan_memory<K> *>(memory);
+    const int segments = alone ? a.segments - 1 : a.segments, piece = static_cast<int>(blockIdx.x) / segments;
+    const int segment = static_cast<int>(blockIdx.x) % segments + (alone && !forward);
+    const int head = piece / slices, v = piece % slices * 64, thread = static_cast<int>(threadIdx.x),
+              warp = thread / 32;
+    const scan_block<K, what> at = {a, m, head, head / a.H, head % a.H, v, slices * 64};
     const operand_tile tiles(m.by[0]);
-    const int begin = segment * a.length, count = min(a.length, a.chunks - begin);
-    const auto chunk = [&](int i) { return forward ? begin + i : begin + count - 1 - i; };
+    const int begin = segment * a.length, end = min(begin + a.length, a.chunks);
     float S[K / 2], weight = 0.0f, decay = 1.0f;
     if constexpr (alone)
         get_state<K>(S, chunk_state{}, 0, 0, 0);
     else
         get_state<K>(S, a.segments > 1 ? segment_state(a, segment, K, slices * 64) : a.dS_end, at.b, at.h,
                      v + warp * 16);
-    for (int i = 0; i < ahead; i++) {
-        if (i < count) at.load(chunk(i), i);
-        copy_commit();
-    }
-    if (thread < 64) weight = at.weight(chunk(0), thread);
-    for (int i = 0; i < count; i++) {
-        const int c = chunk(i), stage = i % stages<units>;
-        if (thread < 64) m.weight[unit][i % 2][thread] = weight;
-        if (thread == 64) m.history[unit][i % 2] = at.history(c);
-        copy_wait<ahead - 1>();
+    at.load(forward ? begin : end - 1);
+    if (thread < 64) weight = at.weight(forward ? begin : end - 1, thread);
+    for (int i = begin; i < end; i++) {
+        const int c = forward ? i : begin + end - 1 - i, next = forward ? c + 1 : c - 1, stage = c % 2;
+        if (thread < 64) m.weight[stage][thread] = weight;
+        if (thread == 64) m.history[stage] = at.history(c);
+        copy_wait<0>();
         publish();
         __syncthreads();
-        if (i + ahead < count) at.load(chunk(i + ahead), (i + ahead) % stages<units>);
-        copy_commit();
-        if (i + 1 < count && thread < 64) weight = at.weight(chunk(i + 1), thread);
+        if (i + 1 < end) {
+            at.load(next);
+            if (thread < 64) weight = at.weight(next, thread);
+        }
         uint32_t rows[4][4];
         if constexpr (!alone) {
             uint32_t kept[K / 16][4];
@@ -105,9 +95,9 @@ __global__ void __launch_bounds__(unit_threads *units, units > 1 ? 1 : 4)
             for (int step = 0; step < K / 16; step++) fragment(kept[step], S, step);
             keep_blocks<K>(blocks_at<K>(a.grads, a, head, c, slices * 64, v + warp * 16), kept);
         }
-        transposed_fragments(rows, m.rows[unit][stage], warp);
-        scale_fragments(rows, m.weight[unit][i % 2]);
-        const float h_end = m.history[unit][i % 2];
+        transposed_fragments(rows, m.rows[stage], warp);
+        scale_fragments(rows, m.weight[stage]);
+        const float h_end = m.history[stage];
         if constexpr (alone) decay *= h_end;
 #pragma unroll
         for (int k = 0; k < K / 2; k++) S[k] *= h_end;
@@ -149,20 +139,13 @@ __global__ void __launch_bounds__(join_threads)
     }
 }
 
-template <int K, carried what, bool alone, int units>
-fwa_status launch_units(cudaStream_t stream, const chunk_task &task, int V) {
-    constexpr int bytes = sizeof(scan_memory<K, units>), threads = unit_threads * units;
-    const int blocks = task.B * task.H * (V / 64) / units * (alone ? task.segments - 1 : task.segments);
-    const auto kernel = chunk_scan_kernel<K, what, alone, units>;
+template <int K, carried what, bool alone> fwa_status launch_scan(cudaStream_t stream, const chunk_task &task, int V) {
+    constexpr int bytes = sizeof(scan_memory<K>);
+    const int blocks = task.B * task.H * (V / 64) * (alone ? task.segments - 1 : task.segments);
+    const auto kernel = chunk_scan_kernel<K, what, alone>;
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     FWA_LAUNCH(kernel, static_cast<unsigned>(blocks), threads, bytes, stream, task, V / 64);
     return FWA_OK;
-}
-
-template <int K, carried what, bool alone> fwa_status launch_scan(cudaStream_t stream, const chunk_task &task, int V) {
-    const bool together = task.group * (V / 64) % shared_units == 0;
-    return together ? launch_units<K, what, alone, shared_units>(stream, task, V)
-                    : launch_units<K, what, alone, 1>(stream, task, V);
 }
 
 template <int K, carried what>

@@ -16,7 +16,6 @@ namespace {
 
 using namespace fwa;
 
-constexpr bool split_blocks = true;
 constexpr int threads = 512, side_threads = 256;
 
 template <int K, int V> struct head_tiles {
@@ -163,7 +162,7 @@ __device__ void add_masked(const head_block<K, V, window> &block, float (&E)[16]
         float both[8], weight[8];
 #pragma unroll
         for (int n = 0; n < 8; n++) both[n] = P[n] * D[j * 8 + n];
-        if (split_blocks && tile_block + window < at.warp)
+        if (tile_block + window < at.warp)
             weigh_block<window, true>(mask, at.row, s0, both, weight, row, column[j], apart);
         else
             weigh_block<window, false>(mask, at.row, s0, both, weight, row, column[j], apart);
@@ -260,7 +259,7 @@ __device__ void masked_reads(const head_block<K, V, window> &block, uint32_t (&t
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const int i = j * 16 + n / 4 * 8 + at.t * 2 + n % 2;
-            if (split_blocks && !window && j > at.warp)
+            if (!window && j > at.warp)
                 P[n] *= (n % 4 / 2 ? w_high : w_low) * power2(mask.u[i] - (n % 4 / 2 ? u_high : u_low));
             else
                 P[n] *= mask.at(i, at.row + n % 4 / 2 * 8, mask.u[i]);
