@@ -99,7 +99,7 @@ expect 2 "--examples" 0
 on 1 eval runs/learner --batch many
 expect 2 "--batch" many
 on 1 eval runs/learner --examples 2 --json nowhere/scores.json
-expect 1 nowhere/scores.json
+expect 2 nowhere/scores.json
 on 2 eval runs/nothing
 expect 2 runs/nothing
 finish
