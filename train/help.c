@@ -224,7 +224,7 @@ static const fwa_command commands[] = {
      "  diff      compares what two checkpoints hold, whatever the number of ranks that wrote them: state, keys that\n"
      "            define the run, masters and moments. Exit code 1 if they differ; --tolerance E lets tensors pass\n"
      "            whose difference has a relative RMS of at most E (default 0: every bit)\n"
-     "  pack      writes the weights as one plain HDF5 file that needs no shards\n"
+     "  pack      writes the weights as one plain HDF5 file, a new one, that needs no shards\n"
      "\n"
      "docs/checkpoint.md describes the files.\n",
      fwa_cmd_checkpoint},
