@@ -307,8 +307,9 @@ __device__ void place_sums(part_sums &parts, masked_tiles &masked, const row_sum
     if (at.lane == 0) parts.state[at.thread / 32] = state;
 }
 
+// With K 128 and V 64 the compiler finds no way to do with 128 registers without a wait behind every product.
 template <int K, int V>
-__global__ void __launch_bounds__(threads, 2)
+__global__ void __launch_bounds__(threads, K > V ? 1 : 2)
     delta_grads_kernel(const __grid_constant__ delta_task a, const __grid_constant__ chunk_rate rate) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<grads_memory<K, V> *>(memory);
