@@ -135,8 +135,6 @@ typedef struct fwa_mixer_state {
     fwa_tensor S, z, k_last, tail_x, tail_v;
 } fwa_mixer_state;
 
-// One call. Memory is the caller's: outputs, `saved` (written by forward where `save`, read by backward, untouched
-// between), `scratch` (free between calls); sizes from fwa_mixer.sizes.
 // How states travel between ranks while a call is under way, for kernels that have `hands_over`. They give the stream
 // all work that needs no incoming state, then call receive(), which gives it what completes in.S and in.z (in the
 // backward pass those of d_out), and send() as soon as out.S and out.z (those of d_in) are complete behind what the
@@ -147,6 +145,8 @@ typedef struct fwa_handover {
     fwa_status (*send)(void *context);
 } fwa_handover;
 
+// One call. Memory is the caller's: outputs, `saved` (written by forward where `save`, read by backward, untouched
+// between), `scratch` (free between calls); sizes from fwa_mixer.sizes.
 typedef struct fwa_mixer_call {
     fwa_mixer_options options;
     fwa_mixer_shape shape;
@@ -178,7 +178,7 @@ typedef struct fwa_mixer {
     fwa_status (*forward)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call);
     fwa_status (*backward)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call,
                            const fwa_mixer_grads *grads);
-    bool hands_over; // takes calls with `handover`
+    bool hands_over; // calls receive and send of `handover`; else the states of a call are complete in front of it
 } fwa_mixer;
 
 // Rows of a tail or cache [B,n,Hq,K] (or v's), 0 for an absent one.

@@ -5,8 +5,9 @@
 // and the last B-1 pairs of a window; of attention all earlier keys and values. Then the ring of a rule with a matrix
 // state: rank r gets S (and z) at the end of piece r-1, runs its piece, and sends S on; in the backward pass dS goes
 // the other way. Sequences and heads are cut into groups that follow each other through the ring, so that ranks work on
-// different groups at the same time. Every group is the rule's own call on a part of the heads: on one rank as on
-// several the same sums in the same order, where pieces are whole chunks.
+// different groups at the same time; kernels that hand states over in the middle of a call receive and send them there.
+// Every group is the rule's own call on a part of the heads: on one rank as on several the same sums in the same order,
+// where pieces are whole chunks and no kernel cuts them into segments.
 #ifndef FWA_LAYERS_MIXER_RING_H
 #define FWA_LAYERS_MIXER_RING_H
 

@@ -10,19 +10,34 @@
 #include "train/commands.h"
 #include "train/report_page.h"
 
-// FOLDER/NAME of every run, NAME its path with slashes that would lead out of FOLDER left out.
+// What a run's event file stands under: the last two parts of its path, of a single run the last one.
+static const char *events_name(const fwa_report *report, int i) {
+    const char *path = report->run[i].path, *slash = strrchr(path, '/'), *above = slash;
+    while (above && above > path && above[-1] != '/') above--; // the folder that holds it
+    const char *name = report->runs == 1 && slash ? slash + 1 : above ? above : path;
+    return name + strspn(name, "/");
+}
+
+static fwa_status check_events_name(const fwa_report *report, int i) {
+    const char *name = events_name(report, i), *path = report->run[i].path;
+    FWA_CHECK(!strstr(name, ".."), FWA_USAGE, "--tensorboard: %s: name the run by a path without ..", path);
+    for (int j = 0; j < i; j++)
+        FWA_CHECK(strcmp(name, events_name(report, j)) != 0, FWA_CONFIG,
+                  "--tensorboard: %s and %s would both stand under %s: report them one at a time, into two folders",
+                  report->run[j].path, path, name);
+    return FWA_OK;
+}
+
 static fwa_status write_events(const fwa_report *report, const char *folder) {
     char path[FWA_PATH_MAX];
+    for (int i = 0; i < report->runs; i++) FWA_TRY(check_events_name(report, i));
     for (int i = 0; i < report->runs; i++) {
         const fwa_report_run *run = &report->run[i];
-        const char *slash = strrchr(run->path, '/'), *above = slash;
-        while (above && above > run->path && above[-1] != '/') above--; // the folder that holds it
-        const char *name = report->runs == 1 && slash ? slash + 1 : above ? above : run->path;
-        FWA_CHECK(!strstr(name, ".."), FWA_USAGE, "--tensorboard: %s: name the run by a path without ..", run->path);
-        FWA_TRY(fwa_path_format(path, "%s/%s", folder, name + strspn(name, "/")));
+        const char *name = events_name(report, i);
+        FWA_TRY(fwa_path_format(path, "%s/%s", folder, name));
         FWA_TRY(fwa_make_folders(path));
-        FWA_TRY(fwa_path_format(path, "%s/%s/events.out.tfevents.%010lld.fwa", folder, name + strspn(name, "/"),
-                                (long long)run->rows[0].time));
+        FWA_TRY(
+            fwa_path_format(path, "%s/%s/events.out.tfevents.%010lld.fwa", folder, name, (long long)run->rows[0].time));
         FWA_TRY(fwa_tfevents_write(path, run->rows, run->count));
     }
     fwa_log_info("%d event files in %s", report->runs, folder);

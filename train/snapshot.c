@@ -31,7 +31,7 @@ static void find_range(fwa_snapshot *s, const fwa_params *params, int part) {
         end = first + fwa_tensor_bytes(rows);
     }
     s->part[part].from = start;
-    s->part[part].bytes = (size_t)(end - start);
+    s->part[part].bytes = start ? (size_t)(end - start) : 0;
 }
 
 static fwa_status view_part(fwa_snapshot *s, const fwa_params *params, int part) {

@@ -33,9 +33,8 @@ struct part_sums {
 static_assert(sizeof(part_sums) <= 64 * 64 * 2, "fits a tile");
 
 // D [64,32] times the decay of pairs `first` and more rows back, and near ones, packed; the sums of P o D of the far
-// pairs over the columns of the thread's two rows and, added, over these rows of its columns. P, D have columns 32
-// group
-// .. of the tile.
+// pairs over the columns of the thread's two rows and, added, over these rows of its columns. P and D have the columns
+// of the tile from 32 group on.
 __device__ void apply_mask(uint32_t (&to)[8], const float (&P)[16], const float (&D)[16], const float *from,
                            const float *u, int halo, int first, const float *near, float (&column)[8],
                            float (&row)[2]) {

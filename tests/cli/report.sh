@@ -119,4 +119,9 @@ run "$FWA" report runs/plain -o
 expect 2 "-o needs a value"
 run "$FWA" report runs/plain --tensorboard plain.html/events
 expect 1 plain.html
+mkdir -p other/runs
+cp -r runs/plain other/runs
+run "$FWA" report runs/plain other/runs/plain --tensorboard both
+expect 2 "both stand under runs/plain"
+check_not "an event file of a report that was refused" test -e both
 finish
