@@ -28,6 +28,14 @@ static int64_t most_groups(const fwa_layer_context *ctx, bool handed_over) {
     return most > 0 ? most : (int64_t)(handed_over ? GROUPS_HANDED_OVER : GROUPS_A_RANK) * ctx->sp->size;
 }
 
+static fwa_status check_most_groups(void) {
+    const char *asked = getenv("FWA_RING_GROUPS");
+    char *end = NULL;
+    FWA_CHECK(!asked || (strtoll(asked, &end, 10) > 0 && !*end), FWA_USAGE,
+              "FWA_RING_GROUPS: got '%s', expected a whole number above 0", asked);
+    return FWA_OK;
+}
+
 // The most groups of ctx->heads heads, sequences before heads. Value heads of one query head part only where
 // no key comes in, as its gradient would have to be added up, too.
 static void choose_groups(const fwa_layer_context *ctx, const fwa_mixer_shape *s, bool handed_over, ring *r) {
@@ -232,6 +240,7 @@ fwa_status fwa_mixer_ring_plan(const fwa_mixer_layer *layer, const fwa_layer_con
     const ring r = ring_of(layer, ctx);
     const int64_t B = ctx->B, keys = fwa_halo_rows(ctx, r.keys), values = fwa_halo_rows(ctx, r.values);
     fwa_mixer_cut *cut = &acts->cut;
+    FWA_TRY(check_most_groups());
     if (r.conv > 0 && !is_first(ctx))
         FWA_TRY(fwa_arena_plan(arena, &cut->conv, act, 3, (int64_t[]){B, r.conv, r.columns}));
     if (keys > 0) FWA_TRY(fwa_arena_plan(arena, &cut->keys, mst, 4, (int64_t[]){B, keys, s->Hq, s->K}));

@@ -79,6 +79,16 @@ bool is_asked_for(const char *name) {
     return !asked || !asked[0] || strcmp(asked, name) == 0;
 }
 
+fwa_status check_asked() {
+    bool known = is_asked_for("general") || is_asked_for("decode");
+    for (const attention_kernel *const *kernel = kernels; *kernel; kernel++)
+        known = known || is_asked_for((*kernel)->name);
+    FWA_CHECK(known, FWA_USAGE,
+              "FWA_ATTENTION: got '%s', expected the name of a kernel (cudnn, flash, decode) or general",
+              getenv("FWA_ATTENTION"));
+    return FWA_OK;
+}
+
 bool decodes(const fwa_mixer_call *call) {
     return is_asked_for("decode") && attention_decode_takes(call);
 }
@@ -155,6 +165,7 @@ fwa_status bind_grads(fwa_stream *stream, const fwa_mixer_call *call, const choi
 
 fwa_status sizes(const fwa_backend *backend, const fwa_mixer_call *call, size_t *saved, size_t *scratch) {
     FWA_TRY(fwa_mixer_check_options(&fwa_rule_softmax, call));
+    FWA_TRY(check_asked());
     if (decodes(call)) {
         *saved = 0;
         *scratch = attention_decode_scratch(call);
@@ -197,6 +208,6 @@ fwa_status backward(const fwa_backend *backend, fwa_stream *stream, const fwa_mi
 } // namespace
 
 extern "C" {
-const fwa_mixer fwa_mixer_softmax_cuda_f32 = {&fwa_rule_softmax, sizes, forward, backward};
-const fwa_mixer fwa_mixer_softmax_cuda_bf16 = {&fwa_rule_softmax, sizes, forward, backward};
+const fwa_mixer fwa_mixer_softmax_cuda_f32 = {&fwa_rule_softmax, sizes, forward, backward, false};
+const fwa_mixer fwa_mixer_softmax_cuda_bf16 = {&fwa_rule_softmax, sizes, forward, backward, false};
 }

@@ -75,6 +75,10 @@ for groups in 1 100; do
     close_numbers whole-rest "groups-$groups" loss 1e-10
 done
 
+# shellcheck disable=SC2086 # the launcher and its options
+run env FWA_RING_GROUPS=2x $mpirun -np 2 "$FWA" train pieces.yaml run.name=refused parallel.sp=2
+expect 2 "FWA_RING_GROUPS" "2x"
+
 # The plan says how it is cut.
 on 4 train pieces.yaml parallel.sp=2 --dry-run
 expect 0 "2 data x 2 sequence" "sequences of 8 tokens" "64 tokens a step"
