@@ -206,6 +206,7 @@ static fwa_status generate(session *s) {
     }
     s->made_s = fwa_clock_seconds() - start - s->read_s;
     if (s->made.count > 0) printf("\n");
+    FWA_CHECK(fflush(stdout) == 0 && !ferror(stdout), FWA_IO, "cannot write to standard output");
     return backend->memory(backend, &s->used[1], &total);
 }
 

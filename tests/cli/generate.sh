@@ -149,4 +149,7 @@ awk 'BEGIN {
 refused '301 ids' -- runs/recurrent --tokenizer wide --prompt a
 on 2 generate runs/recurrent --tokenizer bytes --prompt a
 expect 2 '2 processes'
+# shellcheck disable=SC2016 # the inner shell's
+run sh -c '"$FWA" generate runs/recurrent --tokenizer bytes --prompt a --tokens 3 >/dev/full'
+expect 1 'standard output'
 finish
