@@ -8,7 +8,7 @@
 // bf16 operands, fp32 sums; overwritten, the same bits every time. A block takes a chunk of a value head, 8 warps: each
 // warpgroup has half of the columns of every product. S and then dS' use one tile, dP and dG those of dO and D. Value
 // heads that share keys leave fp32 parts, which chunk_add_parts adds in their order.
-#include "kernels/cuda/chunk_shared.cuh"
+#include "kernels/cuda/chunk_grads.cuh"
 #include "kernels/cuda/chunk_window.cuh"
 
 namespace {
@@ -25,12 +25,7 @@ template <int K, int V> struct grads_memory {
     float u[64], seen[64];
 };
 
-// Parts of sums over rows and columns, in the place of dO.
-struct part_sums {
-    float row[2][64], residual[2][64], history[2][64], sight[2][64], leave[2][64], column[4][64], state[8];
-    float pull[64];
-};
-static_assert(sizeof(part_sums) <= 64 * 64 * 2, "fits a tile");
+static_assert(sizeof(part_sums) <= 64 * 64 * 2, "fits the place of dO");
 
 // D [64,32] times the decay of pairs `first` and more rows back, and near ones, packed; the sums of P o D of the far
 // pairs over the columns of the thread's two rows and, added, over these rows of its columns. P and D have the columns
@@ -59,27 +54,6 @@ __device__ void apply_mask(uint32_t (&to)[8], const float (&P)[16], const float 
 #pragma unroll
         for (int n = 0; n < 4; n++) to[j * 4 + n] = bf16_pair(masked[n * 2], masked[n * 2 + 1]);
     }
-}
-
-// Packed rows of the warp, 32 columns of the warpgroup, into a tile [64,64].
-__device__ void place_masked(__nv_bfloat16 *tile, const uint32_t (&d)[8]) {
-    const place at;
-#pragma unroll
-    for (int j = 0; j < 2; j++)
-        store_matrix(tile + swizzled<64>(at.warp * 16 + at.lane % 16, (at.group * 2 + j) * 16 + at.lane / 16 * 8),
-                     d[j * 4], d[j * 4 + 1], d[j * 4 + 2], d[j * 4 + 3]);
-}
-
-// The sum over the warp's rows of the column that this thread keeps.
-__device__ float column_sum(float (&column)[8]) {
-    const place at;
-    float kept = 0.0f;
-#pragma unroll
-    for (int n = 0; n < 8; n++) {
-        for (int offset = 4; offset < 32; offset *= 2) column[n] += __shfl_xor_sync(everyone, column[n], offset);
-        if (at.g == n) kept = column[n];
-    }
-    return kept;
 }
 
 // Puts dS' in the place of S, some pieces at a time; returns the warp's part of <S, dS'>.
@@ -201,12 +175,6 @@ __device__ void load_operands(grads_memory<K, V> &m, const window_task &a, const
     __syncthreads();
 }
 
-// dP and dG, packed, and the sums of their far entries.
-struct masked_tiles {
-    uint32_t reads[8], gram[8];
-    float row[2], residual[2], column;
-};
-
 template <int K, int V> __device__ void masked_products(masked_tiles &to, grads_memory<K, V> &m, const window_task &a) {
     const operands<K, V> at(m);
     const float *close = close_of(a, tile_of(a));
@@ -234,14 +202,9 @@ template <int K, int V> __device__ void masked_products(masked_tiles &to, grads_
     products_done(D);
 #pragma unroll
     for (int i = 0; i < 16; i++) D[i] = -D[i];
-    apply_mask(to.gram, P, D, m.seen, m.u, a.halo, a.window, close, column, to.residual);
+    apply_mask(to.keys, P, D, m.seen, m.u, a.halo, a.window, close, column, to.residual);
     to.column = column_sum(column);
 }
-
-// Dots of rows, in the two rows of a thread.
-struct row_sums {
-    float2 history, sight, leave;
-};
 
 // dq = diag(h) Y, dx = -diag(e^seen) W
 template <int K, int V>
@@ -298,23 +261,6 @@ template <int K, int V> __device__ void key_products(float (&dx)[K / 4], const g
     products_done(dx);
 }
 
-__device__ void place_sums(part_sums &parts, masked_tiles &masked, const row_sums &sums, float state) {
-    const place at;
-#pragma unroll
-    for (int e = 0; e < 2; e++)
-        masked.row[e] = quad_sum(masked.row[e]), masked.residual[e] = quad_sum(masked.residual[e]);
-    if (at.t == 0) {
-        const int low = at.row, high = at.row + 8;
-        parts.row[at.group][low] = masked.row[0], parts.row[at.group][high] = masked.row[1];
-        parts.residual[at.group][low] = masked.residual[0], parts.residual[at.group][high] = masked.residual[1];
-        parts.history[at.group][low] = sums.history.x, parts.history[at.group][high] = sums.history.y;
-        parts.sight[at.group][low] = sums.sight.x, parts.sight[at.group][high] = sums.sight.y;
-        parts.leave[at.group][low] = sums.leave.x, parts.leave[at.group][high] = sums.leave.y;
-    }
-    parts.column[at.warp][kept_column()] = masked.column;
-    if (at.lane == 0) parts.state[at.thread / 32] = state;
-}
-
 // 2 sum_t dE_t / B_t z_t z_t^T of the chunk's steps, into a tile of zeros; pull: dE_t / B_t.
 __device__ void place_energies(__nv_bfloat16 *tile, const float *pull, const window_task &a) {
     const tile_of of(a);
@@ -355,7 +301,7 @@ __global__ void __launch_bounds__(threads, 2)
     state_products(dq, dx, sums, m);
     __syncthreads();
     place_masked(m.d_o, masked.reads);
-    place_masked(m.pulls, masked.gram);
+    place_masked(m.pulls, masked.keys);
     {
         const tile_of tile(a);
         state = replace_state<K, V>(m.state, blocks_at<K>(a.grads, a, tile.head, tile.c, V, 0));

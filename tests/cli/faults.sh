@@ -2,22 +2,7 @@
 # Signals at awkward moments, to one of two ranks: in the first step, in an evaluation, in a save. A disk that fills up in
 # a save: no checkpoint is lost or half there. tests/slow/lost_ranks.sh stops and kills ranks.
 . "$(dirname "$0")/lib.sh"
-two="$mpirun -np 2 sh rank.sh $FWA train tiny.yaml train.micro_batch=4 parallel.zero=1"
 settings="train.micro_batch=4 parallel.zero=1"
-
-# begin RUN ARGUMENTS...: without end
-begin() {
-    name=$1
-    shift
-    rm -f rank.0 rank.1
-    # shellcheck disable=SC2086 # the launcher and its options
-    start $two run.name="$name" train.steps=1000000 "$@"
-    tries=0
-    until { [ -s rank.0 ] && [ -s rank.1 ]; } || [ $tries -gt $((limit * 20)) ]; do
-        tries=$((tries + 1))
-        sleep 0.05
-    done
-}
 
 # says TEXT: waits until it stands in standard error, at most $limit seconds.
 says() {
@@ -60,14 +45,14 @@ whole() {
 }
 
 # In the first step, of 200 micro-batches a rank
-begin first train.global_batch=1600
+start_pair first train.global_batch=1600
 says "run folder"
 kill -TERM "$(cat rank.1)"
 saved first
 check "the first step did not end the run" test "$(wc -l <runs/first/metrics.jsonl)" = 1
 
 # In a validation that would take minutes; a run that goes on makes up for it.
-begin evaluation eval.every=2 eval.batches=200000
+start_pair evaluation eval.every=2 eval.batches=200000
 wait_for_rows evaluation 1
 sleep 0.3
 kill -TERM "$(cat rank.1)"
@@ -75,7 +60,7 @@ saved evaluation "validation after step 2 left out after a signal"
 whole evaluation 3 eval.every=2
 
 # While one checkpoint after the other is written
-begin saving checkpoint.every=1 checkpoint.keep_last=2
+start_pair saving checkpoint.every=1 checkpoint.keep_last=2
 wait_for_rows saving 4
 tries=0
 until [ -d "$(echo runs/saving/checkpoints/.step_*.tmp)" ] || [ $tries -gt 5000 ]; do

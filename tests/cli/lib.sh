@@ -224,6 +224,21 @@ wait_for_rows() {
     done
 }
 
+# start_pair RUN ARGUMENTS...: two ranks that train without end, in the background; they have started.
+start_pair() {
+    name=$1
+    shift
+    rm -f rank.0 rank.1
+    # shellcheck disable=SC2086 # the launcher and its options
+    start $mpirun -np 2 sh rank.sh "$FWA" train tiny.yaml train.micro_batch=4 parallel.zero=1 run.name="$name" \
+        train.steps=1000000 "$@"
+    tries=0
+    until { [ -s rank.0 ] && [ -s rank.1 ]; } || [ $tries -gt $((limit * 20)) ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+}
+
 # gone_within SECONDS PROCESS: whether it ends in time.
 gone_within() {
     tries=$(($1 * 10))
