@@ -40,24 +40,6 @@ __device__ void leaving_rows(uint32_t (&to)[4][4], const split_rows<32> &R, cons
     }
 }
 
-// d = S^T B^T for B [64,K], some columns of K at a time to spare registers.
-template <int K, int columns>
-__device__ void state_product(float (&d)[32], const float (&S)[K / 2], const operand_tile &B) {
-#pragma unroll
-    for (int k = 0; k < K; k += columns) {
-        uint32_t rows[columns / 16][4];
-#pragma unroll
-        for (int step = 0; step < columns / 16; step++) fragment(rows[step], S, k / 16 + step);
-        products_begin();
-#pragma unroll
-        for (int step = 0; step < columns / 16; step++)
-            product<64, 0>(d, rows[step], B.k(k / 64 * 4096 + k % 64 + step * 16), k + step > 0);
-        products_commit();
-        products_wait<0>();
-        products_done(d);
-    }
-}
-
 template <int K, bool alone>
 __global__ void __launch_bounds__(serial_threads, serial_blocks)
     delta_forward_kernel(const __grid_constant__ delta_task a, const __grid_constant__ serial_pass pass) {

@@ -214,5 +214,23 @@ __device__ inline void scale_columns(float (&d)[32], const float *by) {
     }
 }
 
+// d = S^T B^T for B [64,K], some columns of K at a time to spare registers.
+template <int K, int columns>
+__device__ inline void state_product(float (&d)[32], const float (&S)[K / 2], const operand_tile &B) {
+#pragma unroll
+    for (int k = 0; k < K; k += columns) {
+        uint32_t rows[columns / 16][4];
+#pragma unroll
+        for (int step = 0; step < columns / 16; step++) fragment(rows[step], S, k / 16 + step);
+        products_begin();
+#pragma unroll
+        for (int step = 0; step < columns / 16; step++)
+            product<64, 0>(d, rows[step], B.k(k / 64 * 4096 + k % 64 + step * 16), k + step > 0);
+        products_commit();
+        products_wait<0>();
+        products_done(d);
+    }
+}
+
 } // namespace fwa
 #endif

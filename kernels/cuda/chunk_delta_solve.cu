@@ -215,16 +215,7 @@ __global__ void __launch_bounds__(threads, solve_blocks)
     publish();
     __syncthreads();
     float G[32];
-    const operand_tile x(m.x);
-    products_begin();
-#pragma unroll
-    for (int k = 0; k < K; k += 16) {
-        const uint64_t at = x.k(k / 64 * 4096 + k % 64);
-        product<64, 0, 0>(G, at, at, k > 0);
-    }
-    products_commit();
-    products_wait<0>();
-    products_done(G);
+    gram<K>(G, m.x);
     if (rate.kind == rate_kind::falcon) {
 #pragma unroll
         for (int i = 0; i < 32; i++) {

@@ -185,5 +185,19 @@ __device__ inline void write_rows(__nv_bfloat16 *half, const float (&d)[columns 
         copy_rows<columns>(half, to.row(b, first, h), to.time, max(a.halo, -first), min(whole, a.T - first - shift));
 }
 
+// G = X X^T of a tile [64,K] of keys, one warpgroup.
+template <int K> __device__ inline void gram(float (&G)[32], const __nv_bfloat16 *tile) {
+    const operand_tile x(tile);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < K; k += 16) {
+        const uint64_t at = x.k(k / 64 * 4096 + k % 64);
+        product<64, 0, 0>(G, at, at, k > 0);
+    }
+    products_commit();
+    products_wait<0>();
+    products_done(G);
+}
+
 } // namespace fwa
 #endif

@@ -145,7 +145,7 @@ template <int K, int W> __device__ void solve_columns(const window_block<K, W> &
 template <int K, int W>
 __device__ void read_columns(const window_block<K, W> &at, float (&O)[32], const float (&S)[K / 2]) {
     auto &m = at.m;
-    at.template state_product<64>(O, S, m.q);
+    state_product<K, 64>(O, S, operand_tile(m.q));
     uint32_t near[4][4];
     transposed_fragments(near, m.rows, at.warp);
     const int t = at.thread % 4;
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
         {
             float H[32];
             if (a.states) at.keep_state(a.states, S, c);
-            at.template state_product<64>(H, S, m.x);
+            state_product<K, 64>(H, S, operand_tile(m.x));
             place_sides(at, H);
         }
         at.renew();

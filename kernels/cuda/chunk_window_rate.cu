@@ -138,16 +138,7 @@ __global__ void __launch_bounds__(threads)
     publish();
     __syncthreads();
     float G[32];
-    const operand_tile x(m.x);
-    products_begin();
-#pragma unroll
-    for (int k = 0; k < K; k += 16) {
-        const uint64_t at = x.k(k / 64 * 4096 + k % 64);
-        product<64, 0, 0>(G, at, at, k > 0);
-    }
-    products_commit();
-    products_wait<0>();
-    products_done(G);
+    gram<K>(G, m.x);
 #pragma unroll
     for (int n = 0; n < 32; n++) {
         const int i = warp * 16 + lane / 4 + n % 4 / 2 * 8, back = i - (n / 4 * 8 + lane % 4 * 2 + n % 2);

@@ -173,7 +173,7 @@ template <int K, int W> __device__ void place_sides(const window_block<K, W> &at
     auto &m = at.m;
     const int t = at.thread % 4;
     float E[32];
-    at.template state_product<64>(E, dS, m.x);
+    state_product<K, 64>(E, dS, operand_tile(m.x));
 #pragma unroll
     for (int i = 0; i < 32; i++) E[i] *= at.leave(i / 4 * 8 + t * 2 + i % 2);
     uint32_t d_o[4][4];

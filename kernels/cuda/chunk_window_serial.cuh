@@ -225,25 +225,6 @@ template <int K, int W> struct window_block {
         return power2(m.u[63] - m.u[l + D]);
     }
 
-    // d = S^T B^T for B [64,K], some columns of K at a time to spare registers.
-    template <int columns>
-    __device__ void state_product(float (&d)[32], const float (&S)[K / 2], const __nv_bfloat16 *tile) const {
-        const operand_tile B(tile);
-#pragma unroll
-        for (int k = 0; k < K; k += columns) {
-            uint32_t rows[columns / 16][4];
-#pragma unroll
-            for (int step = 0; step < columns / 16; step++) fragment(rows[step], S, k / 16 + step);
-            products_begin();
-#pragma unroll
-            for (int step = 0; step < columns / 16; step++)
-                product<64, 0>(d, rows[step], B.k(k / 64 * 4096 + k % 64 + step * 16), k + step > 0);
-            products_commit();
-            products_wait<0>();
-            products_done(d);
-        }
-    }
-
     __device__ void keep_state(uint4 *states, const float (&S)[K / 2], int c) const {
         uint32_t rows[K / 16][4];
 #pragma unroll
