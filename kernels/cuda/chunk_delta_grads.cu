@@ -16,7 +16,7 @@ namespace {
 
 using namespace fwa;
 
-constexpr int threads = 256;
+constexpr int threads = grads_threads;
 
 template <int K, int V> struct grads_memory {
     __nv_bfloat16 q[64 * K], x[64 * K];         // later dq, dx
@@ -58,31 +58,6 @@ __device__ void apply_mask(uint32_t (&to)[8], const float (&P)[16], const float 
 #pragma unroll
         for (int n = 0; n < 4; n++) to[j * 4 + n] = bf16_pair(masked[n * 2], masked[n * 2 + 1]);
     }
-}
-
-// Puts dS' in the place of S, some pieces at a time; returns the warp's part of <S, dS'>.
-template <int K, int V> __device__ float replace_state(__nv_bfloat16 *tile, const uint4 *from) {
-    using pieces = block_pieces<V, K, threads>;
-    constexpr int batch = pieces::count < 4 ? pieces::count : 4;
-    const place at;
-    __nv_bfloat16 *own = tile + pieces::first(at.thread);
-    float sum = 0.0f;
-    from += at.thread;
-#pragma unroll
-    for (int i = 0; i < pieces::count; i += batch) {
-        uint4 behind[batch];
-#pragma unroll
-        for (int e = 0; e < batch; e++) behind[e] = from[(i + e) * threads];
-#pragma unroll
-        for (int e = 0; e < batch; e++) {
-            auto *to = reinterpret_cast<uint4 *>(own + (i + e) * pieces::step);
-            const uint4 S = *to;
-            sum += (dot_pair(S.x, behind[e].x) + dot_pair(S.y, behind[e].y)) +
-                   (dot_pair(S.z, behind[e].z) + dot_pair(S.w, behind[e].w));
-            *to = behind[e];
-        }
-    }
-    return warp_sum(sum);
 }
 
 // Gradients of the gates by one warp: lane l has rows 2 l and 2 l + 1. With a_i = sum_{s<i} M_is (P o D)_is + h_i dh_i,

@@ -7,6 +7,8 @@
 
 namespace fwa {
 
+constexpr int grads_threads = 256;
+
 // Both tiles [64,64] of the chunk, packed, and their sums over the columns of a thread's two rows and over the rows of
 // the column it keeps (column_sum).
 struct masked_tiles {
@@ -62,6 +64,31 @@ __device__ inline void place_sums(part_sums &parts, masked_tiles &masked, const 
     }
     parts.column[at.warp][kept_column()] = masked.column;
     if (at.lane == 0) parts.state[at.thread / 32] = state;
+}
+
+// Puts dS' in the place of S, some pieces at a time; returns the warp's part of <S, dS'>.
+template <int K, int V> __device__ inline float replace_state(__nv_bfloat16 *tile, const uint4 *from) {
+    using pieces = block_pieces<V, K, grads_threads>;
+    constexpr int batch = pieces::count < 4 ? pieces::count : 4;
+    const place at;
+    __nv_bfloat16 *own = tile + pieces::first(at.thread);
+    float sum = 0.0f;
+    from += at.thread;
+#pragma unroll
+    for (int i = 0; i < pieces::count; i += batch) {
+        uint4 behind[batch];
+#pragma unroll
+        for (int e = 0; e < batch; e++) behind[e] = from[(i + e) * grads_threads];
+#pragma unroll
+        for (int e = 0; e < batch; e++) {
+            auto *to = reinterpret_cast<uint4 *>(own + (i + e) * pieces::step);
+            const uint4 S = *to;
+            sum += (dot_pair(S.x, behind[e].x) + dot_pair(S.y, behind[e].y)) +
+                   (dot_pair(S.z, behind[e].z) + dot_pair(S.w, behind[e].w));
+            *to = behind[e];
+        }
+    }
+    return warp_sum(sum);
 }
 
 } // namespace fwa

@@ -15,7 +15,7 @@ namespace {
 
 using namespace fwa;
 
-constexpr int threads = 256;
+constexpr int threads = grads_threads;
 
 template <int K, int V> struct grads_memory {
     __nv_bfloat16 q[64 * K], x[64 * K];       // later dq, dx
@@ -54,28 +54,6 @@ __device__ void apply_mask(uint32_t (&to)[8], const float (&P)[16], const float 
 #pragma unroll
         for (int n = 0; n < 4; n++) to[j * 4 + n] = bf16_pair(masked[n * 2], masked[n * 2 + 1]);
     }
-}
-
-// Puts dS' in the place of S, some pieces at a time; returns the warp's part of <S, dS'>.
-template <int K, int V> __device__ float replace_state(__nv_bfloat16 *tile, const uint4 *from) {
-    constexpr int pieces = K * V / 8 / threads, batch = pieces < 4 ? pieces : 4;
-    const place at;
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < pieces; i += batch) {
-        uint4 behind[batch];
-#pragma unroll
-        for (int e = 0; e < batch; e++) behind[e] = from[(i + e) * threads + at.thread];
-#pragma unroll
-        for (int e = 0; e < batch; e++) {
-            auto *to = reinterpret_cast<uint4 *>(tile + block_place<V, K>((i + e) * threads + at.thread));
-            const uint4 S = *to;
-            sum += (dot_pair(S.x, behind[e].x) + dot_pair(S.y, behind[e].y)) +
-                   (dot_pair(S.z, behind[e].z) + dot_pair(S.w, behind[e].w));
-            *to = behind[e];
-        }
-    }
-    return warp_sum(sum);
 }
 
 // What close_grads left of the block's chunk.
@@ -287,8 +265,9 @@ template <int K, int V> __device__ void energy_products(float (&dx)[K / 4], cons
     products_done(dx);
 }
 
+// With K 128 and V 64 the compiler finds no way to do with 128 registers without a wait behind every product.
 template <int K, int V>
-__global__ void __launch_bounds__(threads, 2)
+__global__ void __launch_bounds__(threads, K > V ? 1 : 2)
     window_grads_kernel(const __grid_constant__ window_task a, const __grid_constant__ chunk_rate rate) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<grads_memory<K, V> *>(memory);
