@@ -26,10 +26,11 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-# Our rule, and the public operator that computes the same or, for falcon1 and falcon1a, the nearest.
-PAIRS = [("softmax", "sdpa"), ("deltanet", "delta_rule"), ("falcon1", "delta_rule"),
-         ("gated_deltanet", "gated_delta_rule"), ("linear_attention", "simple_gla"), ("retnet", "simple_gla"),
-         ("falcon1a", "simple_gla"), ("falcon3a", "simple_gla")]
+# Our rule, and the public operator that computes the same or, for falcon1, falcon1a and falcon3a, the nearest.
+PAIRS = [("softmax", "sdpa"), ("linear_attention", "simple_gla_constant"), ("retnet", "simple_gla_constant"),
+         ("falcon1a", "simple_gla"), ("falcon3a", "simple_gla"), ("mamba2", ""), ("deltanet", "delta_rule"),
+         ("falcon1", "delta_rule"), ("gated_deltanet", "gated_delta_rule"), ("falcon2a", ""), ("falcon2", ""),
+         ("falcon3", "")]
 VARIANTS = ["--weights bf16 --attention flash", "--weights bf16 --attention cudnn",
             "--weights autocast --attention flash"]
 
@@ -80,7 +81,7 @@ def ratio(ours, theirs):
 def peer_ops(runner):
     """(shape, operator) -> row. One command for all: starting Python and loading kernels take longer than measuring."""
     args = runner.args
-    peers = args.peers or ",".join(["sdpa", *sorted({peer for _, peer in PAIRS if peer != "sdpa"})])
+    peers = args.peers or ",".join(["sdpa", *sorted({peer for _, peer in PAIRS if peer not in ("", "sdpa")})])
     extra = (["--fla", args.fla] if args.fla else []) + (["--force"] if args.force else [])
     rows = runner.rows("peer_ops", [sys.executable, HERE / "gpu_ops.py", "--ops", peers, "--shapes", args.shapes, *extra])
     return {("x".join(str(row[letter]) for letter in "BTHK"), row["op"]): row for row in rows}

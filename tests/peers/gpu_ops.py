@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Time of the nearest public GPU operators on the shapes of `fwa bench op`: PyTorch's causal attention (sdpa), and the
-chunked delta rule, gated delta rule and simple gated linear attention of flash-linear-attention (fla-core 0.5.2).
+chunked delta rule, gated delta rule and simple gated linear attention of flash-linear-attention (fla-core 0.5.2), the
+last also with RetNet's constant decays (simple_gla_constant).
 
 Prints one line of JSON a row: medians of the forward pass and of forward and backward together, in ms, bf16. Calls are
 replayed from a CUDA graph where that can be recorded, so that a row does not time Python; "graph" says so. Each row is
-checked first against a plain recurrence (or softmax) in fp32 on a small input.
+checked against a plain recurrence (or softmax) in fp32 on short sequences, and has no times where it is wrong.
 
     python3 tests/peers/gpu_ops.py --ops sdpa --shapes 32x1024x6x128
     python3 tests/peers/gpu_ops.py --fla FOLDER --ops delta_rule,gated_delta_rule,simple_gla
@@ -12,12 +13,17 @@ checked first against a plain recurrence (or softmax) in fp32 on a small input.
 --fla FOLDER: where fla-core is unpacked (`python3 -m zipfile -e fla_core-0.5.2-py3-none-any.whl FOLDER`); left out: it is
 installed. Triton 3.4 to 3.7.0 compiles fla's gated backward kernel wrongly on Hopper, and fla refuses to run it there;
 --force runs it all the same, for its time: the row then says "backward_right": false unless its gradients pass the check.
-The first run of a shape tunes Triton kernels, which takes a minute; FLA_CACHE_RESULTS keeps what it finds.
+Every row tunes its Triton kernels anew, on its own shape. Compiling all that is tried takes minutes; with --share I/N, for
+each I below N, N processes side by side only compile, a part each, into TRITON_CACHE_DIR, for a run that follows.
 """
 import argparse
+import functools
+import gc
 import json
+import os
 import statistics
 import sys
+import time
 
 import torch
 import torch.nn.functional as F
@@ -62,6 +68,12 @@ def recurrence(q, k, v, beta=None, g=None, delta=False):
     return torch.stack(out, 1)
 
 
+@functools.cache
+def constant_decay(heads):
+    """log(1 - 2^(-5-h)) of head h."""
+    return torch.log1p(-torch.exp2(-5.0 - torch.arange(heads, device="cuda")))
+
+
 def softmax(q, k, v):
     q, k, v = (x.float().transpose(1, 2) for x in (q, k, v))
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
@@ -81,6 +93,7 @@ def load_ops(args):
         return ops, "torch " + torch.__version__
     if args.fla:
         sys.path.insert(0, args.fla)
+    os.environ["FLA_CACHE_RESULTS"] = "0"  # what was tuned for another shape, or beside other work, is not taken
     import fla
     from fla.ops.common import chunk_o
     from fla.ops.delta_rule import chunk_delta_rule
@@ -96,6 +109,9 @@ def load_ops(args):
         lambda q, k, v, beta, g: chunk_gated_delta_rule(q, k, v, g, beta, scale=1.0)[0],
         lambda **x: recurrence(**x, delta=True), True, True)
     ops["simple_gla"] = (lambda q, k, v, g: chunk_simple_gla(q, k, v, g, scale=1.0)[0], recurrence, True, False)
+    ops["simple_gla_constant"] = (
+        lambda q, k, v: chunk_simple_gla(q, k, v, g_gamma=constant_decay(q.shape[2]), scale=1.0)[0],
+        lambda q, k, v: recurrence(q, k, v, g=constant_decay(q.shape[2]).expand(q.shape[:3])), False, False)
     import triton
 
     return ops, f"fla {fla.__version__}, torch {torch.__version__}, triton {triton.__version__}"
@@ -105,18 +121,64 @@ def error(a, b):
     return ((a.float() - b.float()).square().mean().sqrt() / b.float().square().mean().sqrt()).item()
 
 
-def check(function, truth, gated, has_beta, heads, size):
-    """Errors of the output and, worst, of the gradients, on a short sequence of these heads."""
-    tensors, do = inputs_for((1, 192, heads, size), gated, has_beta, seed=1)
+def check(function, truth, gated, has_beta, shape):
+    """Errors of the output and, worst, of the gradients, on short sequences of these heads; None for gradients refused."""
+    tensors, do = inputs_for((shape[0], 192, *shape[2:]), gated, has_beta, seed=1)
     o, expected = function(**tensors), truth(**tensors)
     leaves = list(tensors.values())
     forward = error(o, expected)
     try:
         got = torch.autograd.grad(o, leaves, do)
-    except RuntimeError as refusal:
-        return forward, None, str(refusal).splitlines()[0]
+    except RuntimeError:
+        return forward, None
     wanted = torch.autograd.grad(expected, leaves, do.float())
-    return forward, max(error(a, b) for a, b in zip(got, wanted)), None
+    return forward, max(error(a, b) for a, b in zip(got, wanted))
+
+
+def tuners():
+    """Every kernel of Triton that chooses among settings by measuring them."""
+    from triton.runtime.autotuner import Autotuner
+
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), Autotuner)]
+
+
+def tune_anew():
+    """The next call of each kernel measures its settings, for 20 ms each."""
+    from triton.testing import do_bench
+
+    for tuner in tuners():
+        tuner.cache.clear()
+        tuner.__dict__["do_bench"] = lambda call, quantiles: do_bench(call, warmup=5, rep=20, quantiles=quantiles)
+
+
+def compile_share(part, parts):
+    """From now on kernels compute nothing of use: each compiles every parts-th of its settings, beginning with part."""
+    from triton.runtime.autotuner import Autotuner
+
+    def once(call, quantiles):
+        call()
+        return [0.0] * len(quantiles)
+
+    def run(self, *args, **kwargs):
+        self.__dict__["do_bench"] = once
+        self.nargs = dict(zip(self.arg_names, args))
+        for config in self.configs[(part + len(self.arg_names)) % parts::parts]:
+            began = time.monotonic()
+            self._bench(*args, config=config, **kwargs)
+            if time.monotonic() - began > 5:
+                print(f"{time.monotonic() - began:.1f} s: {self.base_fn.__name__} {config}", file=sys.stderr, flush=True)
+
+    Autotuner.run = run
+
+
+def compile_row(name, op, shape):
+    """What measure() would run, under compile_share()."""
+    function, _, gated, has_beta = op
+    began = time.monotonic()
+    tensors, do = inputs_for(shape, gated, has_beta)
+    torch.autograd.grad(function(**tensors), list(tensors.values()), do)
+    torch.cuda.synchronize()
+    return {"op": name, **dict(zip("BTHK", shape)), "compile_seconds": time.monotonic() - began}
 
 
 def record(run):
@@ -153,27 +215,35 @@ def median_ms(run):
 
 def measure(name, op, shape, peer):
     function, truth, gated, has_beta = op
-    forward_error, backward_error, refusal = check(function, truth, gated, has_beta, *shape[2:])
     row = {"peer": peer, "op": name, **dict(zip("BTHK", shape)), "V": shape[3], "dtype": "bf16"}
+    if name != "sdpa":
+        tune_anew()
+    tensors, do = inputs_for(shape, gated, has_beta)
+    leaves = list(tensors.values())
+    times = {}
+    times["forward_ms"], times["graph"] = median_ms(lambda: function(**tensors))
+    try:
+        both, times["graph_both"] = median_ms(lambda: torch.autograd.grad(function(**tensors), leaves, do))
+        times["both_ms"] = both
+    except RuntimeError as refusal:
+        times["refused"] = str(refusal).splitlines()[0]
+    forward_error, backward_error = check(function, truth, gated, has_beta, shape)
     row["forward_error"] = round(forward_error, 5)
     if not forward_error < 0.02:
         return {**row, "refused": "the output is wrong"}
-    tensors, do = inputs_for(shape, gated, has_beta)
-    leaves = list(tensors.values())
-    row["forward_ms"], row["graph"] = median_ms(lambda: function(**tensors))
-    if refusal:
-        return {**row, "refused": refusal}
-    both, row["graph_both"] = median_ms(lambda: torch.autograd.grad(function(**tensors), leaves, do))
-    row.update(both_ms=both, backward_error=round(backward_error, 5), backward_right=backward_error < 0.03)
+    row.update(times)
+    if backward_error is not None:
+        row.update(backward_error=round(backward_error, 5), backward_right=backward_error < 0.03)
     return row
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ops", default="sdpa,delta_rule,gated_delta_rule,simple_gla")
+    parser.add_argument("--ops", default="sdpa,delta_rule,gated_delta_rule,simple_gla,simple_gla_constant")
     parser.add_argument("--shapes", default="32x1024x6x128", help="BxTxHxK, several with commas; V is K")
     parser.add_argument("--fla", help="folder with fla-core")
     parser.add_argument("--force", action="store_true", help="run what fla refuses on this Triton")
+    parser.add_argument("--share", help="I/N: only compile the I-th of N parts of what would be tried")
     args = parser.parse_args()
     args.ops = args.ops.split(",")
     args.shapes = [tuple(map(int, text.split("x"))) for text in args.shapes.split(",")]
@@ -183,10 +253,12 @@ def parse_arguments():
 def main():
     args = parse_arguments()
     ops, peer = load_ops(args)
+    if args.share:
+        compile_share(*map(int, args.share.split("/")))
     for shape in args.shapes:
         for name in args.ops:
             try:
-                row = measure(name, ops[name], shape, peer)
+                row = compile_row(name, ops[name], shape) if args.share else measure(name, ops[name], shape, peer)
             except Exception as failure:  # one operator's failure leaves the others their rows
                 reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
                 row = {"peer": peer, "op": name, **dict(zip("BTHK", shape)), "refused": reason}
