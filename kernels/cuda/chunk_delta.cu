@@ -2,6 +2,7 @@
 // memory is laid out, what runs in which order. deltanet, gated_deltanet, falcon1.
 #include "kernels/cuda/chunk_delta.cuh"
 
+#include "kernels/cuda/chunk_before.cuh"
 #include "kernels/cuda/chunk_call.cuh"
 #include "kernels/cuda/chunk_edges.cuh"
 #include "kernels/cuda/moves.cuh"
@@ -12,7 +13,6 @@ using namespace fwa;
 
 const char *refusal(const mixer_kit &, const fwa_mixer_call *call) {
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
-    if (call->options.read != FWA_READ_AFTER_WRITE) return "the read comes before the write";
     if (call->shape.T > INT32_MAX / 2) return "the sequence is too long";
     return nullptr;
 }
@@ -20,6 +20,7 @@ const char *refusal(const mixer_kit &, const fwa_mixer_call *call) {
 struct layout {
     delta_task task;
     chunk_rate rate;
+    moved_reads reads;
 };
 
 // Segments of the serial passes; transitions stay for the backward pass.
@@ -53,6 +54,7 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
     const int64_t tiles = a.B * a.H * t.chunks, states = tiles * a.K * a.V / 8;
     plan_systems(kit, a.save ? saved : scratch, l);
     plan_segments(a.save ? saved : scratch, scratch, l);
+    plan_moved_reads(a, backward, scratch, &l->reads);
     if (a.save) {
         t.states = FWA_TAKE(saved, uint4, states);
         t.residuals = FWA_TAKE(saved, uint4, tiles * tile_rows_64 * a.V / 8);
@@ -86,10 +88,12 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     FWA_TRY(chunk_bind<layout>(plan_memory, kit, call, false, &l));
     const mixer_task &a = l.rate.task;
     if (a.first) FWA_TRY(find_windows(stream, a));
+    FWA_TRY(move_reads(stream, a, l.reads, &l.task));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
     FWA_TRY(chunk_delta_solve(stream, l.task, l.rate));
     FWA_TRY(chunk_delta_forward(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
     FWA_TRY(send_states(call));
+    FWA_TRY(return_reads(stream, a, l.reads));
     return chunk_last_pairs(stream, a, l.task);
 }
 
@@ -102,10 +106,13 @@ fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_c
     if (!l.task.dv.data) l.task.dv = own;
     const mixer_task &a = l.rate.task;
     if (a.first) FWA_TRY(find_windows(stream, a));
+    FWA_TRY(move_reads(stream, a, l.reads, &l.task));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
     FWA_TRY(chunk_delta_scan(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(return_first_grads(stream, a, l.reads));
     FWA_TRY(send_states(call));
     FWA_TRY(chunk_delta_grads(stream, l.task, l.rate));
+    FWA_TRY(return_read_grads(stream, a, l.reads));
     return chunk_state_grads(stream, a, l.task);
 }
 

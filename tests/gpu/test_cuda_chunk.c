@@ -17,10 +17,11 @@ static bool is_tested(const fwa_rule *rule) {
            (!only || strcmp(only, rule->name) == 0);
 }
 
-static void bytes_of(const fwa_rule *rule, fwa_form form, size_t *saved, size_t *scratch) {
+static void bytes_of(const fwa_rule *rule, fwa_form form, fwa_read read, size_t *saved, size_t *scratch) {
     const fwa_mixer *mixer;
     fwa_mixer_call call = {.options = fwa_mixer_options_default(rule), .shape = {4, 1024, 6, 6, 128, 128}};
     call.form = form;
+    call.options.read = read;
     call.save = true;
     check_ok(fwa_mixer_find(device, rule, &mixer));
     check_ok(mixer->sizes(device, &call, saved, scratch));
@@ -30,11 +31,16 @@ static void bytes_of(const fwa_rule *rule, fwa_form form, size_t *saved, size_t 
 static void the_chunk_kernels_are_chosen(void **state) {
     (void)state;
     EACH_CHUNK_RULE(rule) {
-        size_t saved, scratch, general_saved, general_scratch;
-        bytes_of(rule, FWA_FORM_CHUNK, &saved, &scratch);
-        bytes_of(rule, FWA_FORM_RECURRENT, &general_saved, &general_scratch);
-        assert_true(saved < general_saved);
-        assert_true(scratch < general_scratch / 4);
+        const bool moves =
+            (rule->switches & FWA_SWITCH_READ) && (rule->core == FWA_CORE_ADDITIVE || rule->core == FWA_CORE_DELTA);
+        for (int before = 0; before <= moves; before++) {
+            const fwa_read read = before ? FWA_READ_BEFORE_WRITE : FWA_READ_AFTER_WRITE;
+            size_t saved, scratch, general_saved, general_scratch;
+            bytes_of(rule, FWA_FORM_CHUNK, read, &saved, &scratch);
+            bytes_of(rule, FWA_FORM_RECURRENT, read, &general_saved, &general_scratch);
+            assert_true(saved < general_saved);
+            assert_true(scratch < general_scratch / (before ? 1 : 4));
+        }
     }
 }
 
