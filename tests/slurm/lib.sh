@@ -17,6 +17,15 @@ slurm=$(cd "${FWA_SOURCE_DIR:-$OLDPWD/$(dirname "$0")/../..}" && pwd)/slurm
 port=$((20000 + $$ % 4000 * 3))
 export SLURM_CONF="$work/cluster/slurm.conf"
 
+# Anything the cluster is waited for may take this long, on a machine that has other work too.
+be_patient() {
+    deadline=$(($(date +%s) + 150))
+}
+
+too_late() {
+    [ "$(date +%s)" -ge "$deadline" ]
+}
+
 stop_cluster() {
     for node in n1 n2; do
         squeue -h -o %A 2>/dev/null | xargs -r scancel --signal=KILL --full 2>/dev/null
@@ -67,10 +76,9 @@ CONF
         --seed-file="$work/cluster/munged.seed"
     slurmctld -f "$SLURM_CONF"
     for node in n1 n2; do slurmd -f "$SLURM_CONF" -N $node; done
-    tries=0
+    be_patient
     until [ "$(sinfo -h -t idle -o %D 2>/dev/null)" = 2 ]; do
-        tries=$((tries + 1))
-        if [ $tries -gt 60 ]; then
+        if too_late; then
             note_failure "the cluster does not start"
             tail -n 20 cluster/*.log
             finish
@@ -107,14 +115,12 @@ submit() {
 ends() {
     state=$1 wanted=$2
     shift 2
-    tries=0
-    while :; do
+    be_patient
+    until too_late; do
         case $(job_field "$job" JobState) in
         COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL | '') break ;;
         esac
         hurry "$job"
-        tries=$((tries + 1))
-        [ $tries -lt 240 ] || break
         sleep 0.5
     done
     cp "$log" err 2>/dev/null || : >err
@@ -127,21 +133,17 @@ ends() {
 
 # requeued COUNT: waits until the job has been put back into the queue so many times.
 requeued() {
-    tries=0
-    until [ "$(job_field "$job" Restarts)" = "$1" ] || [ $tries = 100 ]; do
-        tries=$((tries + 1))
-        sleep 0.2
-    done
+    be_patient
+    until [ "$(job_field "$job" Restarts)" = "$1" ] || too_late; do sleep 0.2; done
     check "job $job was not requeued: $(tail -n 3 "$log")" test "$(job_field "$job" Restarts)" = "$1"
 }
 
 # runs_again ROWS RUN: hurries the job until the run has more rows than that.
 runs_again() {
-    tries=0
+    be_patient
     until [ -f "runs/$2/metrics.jsonl" ] && [ "$(wc -l <"runs/$2/metrics.jsonl")" -gt "$1" ]; do
         hurry "$job"
-        tries=$((tries + 1))
-        if [ $tries = 150 ]; then
+        if too_late; then
             note_failure "job $job does not train: $(tail -n 20 "$log")"
             finish
         fi

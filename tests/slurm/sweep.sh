@@ -12,11 +12,11 @@ run "$slurm/sweep.sh" --nodes=2 --gpus-per-node=0 -- four.yaml
 expect 0 || finish
 check "four points in an array" grep -q '^4 points: job array [0-9]*, at most 2 at once' out
 table=$(sed -n 's/^table at the end: job //p' out)
-tries=0 most=0
-until [ "$(job_field "$table" JobState)" = COMPLETED ] || [ $tries = 240 ]; do
+most=0
+be_patient
+until [ "$(job_field "$table" JobState)" = COMPLETED ] || too_late; do
     at_once=$(squeue -h -t R -n fwa-sweep -r -o %i | wc -l)
     [ "$at_once" -le "$most" ] || most=$at_once
-    tries=$((tries + 1))
     sleep 0.5
 done
 check "no table at the end: $(squeue)" test "$(job_field "$table" JobState)" = COMPLETED

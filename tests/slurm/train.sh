@@ -1,6 +1,7 @@
 #!/bin/sh
 # slurm/train.sh on two nodes: a signal saves and requeues, a lost rank too, and the curve is that of one piece.
 . "$(dirname "$0")/lib.sh"
+limit=180
 settings="train.steps=1500 train.micro_batch=4 checkpoint.every=200 schedule.kind=constant"
 
 # Signals to the batch script, as Slurm sends them in front of a time limit or a pre-emption, then a rank that is killed.
