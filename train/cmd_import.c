@@ -114,7 +114,6 @@ static fwa_status write_checkpoint(const import *in, const char *run, const char
                                         .command = command,
                                         .choices = ""};
     const int64_t bytes = fwa_params_count(&in->model->params) * (int64_t)fwa_dtype_size(in->backend->master);
-    FWA_TRY(fwa_make_folders(run));
     FWA_TRY(fwa_checkpoint_begin(&writer, run, in->step, 0, bytes));
     FWA_TRY_GOTO(fwa_checkpoint_write_shard(writer, parts, in->model->params.count), done);
     FWA_TRY_GOTO(fwa_checkpoint_publish(writer, 1, &state), done);
@@ -123,14 +122,30 @@ done:
     return status;
 }
 
+// The configuration first: a folder that has the checkpoint is complete, and what was interrupted can be started again.
 static fwa_status write_run(const import *in, const char *run, const char *folder) {
-    char path[FWA_PATH_MAX], *text = fwa_config_text(in->config);
+    char path[FWA_PATH_MAX];
+    FWA_TRY(fwa_path_format(path, "%s/config.yaml", run));
+    FWA_TRY(fwa_make_folders(run));
+    char *text = fwa_config_text(in->config);
     FWA_CHECK(text, FWA_MEMORY, "no memory for the configuration");
-    fwa_status status = write_checkpoint(in, run, folder, text);
-    if (status == FWA_OK) status = fwa_path_format(path, "%s/config.yaml", run);
-    if (status == FWA_OK) status = fwa_write_text(path, text);
+    fwa_status status = fwa_write_text(path, text);
+    if (status == FWA_OK) status = write_checkpoint(in, run, folder, text);
     free(text);
-    return status;
+    FWA_TRY(status);
+    return FWA_OK;
+}
+
+static fwa_status check_new(const char *run) {
+    char path[FWA_PATH_MAX];
+    int64_t *steps = NULL;
+    int count = 0;
+    FWA_TRY(fwa_checkpoint_steps(run, &steps, &count));
+    free(steps);
+    FWA_CHECK(count == 0, FWA_CONFIG, "%s has checkpoints already: name a new run folder", run);
+    FWA_TRY(fwa_path_format(path, "%s/metrics.jsonl", run));
+    FWA_CHECK(!fwa_path_exists(path), FWA_CONFIG, "%s is the folder of a training: name a new run folder", run);
+    return FWA_OK;
 }
 
 // The configuration with the run's own name, under the words of the command line.
@@ -165,8 +180,7 @@ static fwa_status read_all(import *in, const fwa_world *world, const fwa_argumen
     char path[FWA_PATH_MAX], run[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(run, "%s", arguments->at[1]));
     for (size_t n = strlen(run); n > 1 && run[n - 1] == '/'; n--) run[n - 1] = '\0';
-    FWA_TRY(fwa_path_format(path, "%s/checkpoints", run));
-    FWA_CHECK(!fwa_path_exists(path), FWA_CONFIG, "%s has checkpoints already: name a new run folder", run);
+    FWA_TRY(check_new(run));
     FWA_TRY(fwa_path_format(path, "%s/config.json", arguments->at[0]));
     FWA_TRY(make_config(in, path, run, arguments));
     FWA_TRY(make_model(in, world));

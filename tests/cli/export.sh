@@ -94,6 +94,25 @@ run "$FWA" import gone runs/wrong
 expect 2 "gone/config.json:2: not JSON"
 run "$FWA" import away runs/plain
 expect 2 "runs/plain has checkpoints already"
+mkdir -p runs/training
+: >runs/training/metrics.jsonl
+run "$FWA" import away runs/training
+expect 2 "runs/training is the folder of a training"
+check_not "a training got a configuration" test -e runs/training/config.yaml
+
+# The checkpoint comes last: without a configuration there is none; and what an interruption left is no obstacle.
+mkdir -p runs/late/config.yaml
+run "$FWA" import away runs/late
+expect 1 runs/late/config.yaml
+check_not "a checkpoint without a configuration" ls runs/late/checkpoints
+rmdir runs/late/config.yaml
+mkdir -p runs/late/checkpoints/.step_00000003.tmp
+echo 'model: {layers: 9}' >runs/late/config.yaml
+run "$FWA" import away runs/late
+expect 0 "runs/late: checkpoint of step 3"
+sed 's/name: again/name: late/' runs/again/config.yaml >wanted.yaml
+check "not this model's configuration" diff wanted.yaml runs/late/config.yaml
+no_leftovers late
 run "$FWA" export runs/plain away
 expect 2 "away has files already"
 run "$FWA" export runs/plain
