@@ -203,6 +203,11 @@ bool fwa_path_exists(const char *path) {
     return access(path, F_OK) == 0;
 }
 
+bool fwa_path_is_file(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
 int64_t fwa_free_bytes(const char *path) {
     char place[FWA_PATH_MAX];
     if (snprintf(place, sizeof place, "%s", path) >= (int)sizeof place) return -1;

@@ -30,6 +30,7 @@ FWA_MUST_CHECK fwa_status fwa_lock_file(const char *path, const char *what, int 
 FWA_MUST_CHECK fwa_status fwa_remove_folder(const char *path); // rm -r; missing is fine
 FWA_MUST_CHECK fwa_status fwa_sync_path(const char *path);     // fsync of a file or a folder
 bool fwa_path_exists(const char *path);
+bool fwa_path_is_file(const char *path);  // a regular file, or a link to one: reading it does not wait for anybody
 int64_t fwa_free_bytes(const char *path); // free for this user on the disk of `path`; -1 unknown
 FWA_MUST_CHECK fwa_status fwa_file_digest(const char *path, char hex[33]);                      // XXH3, 128 bits
 FWA_MUST_CHECK fwa_status fwa_file_digest_start(const char *path, int64_t bytes, char hex[33]); // of its first bytes

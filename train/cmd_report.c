@@ -44,8 +44,7 @@ static fwa_status write_events(const fwa_report *report, const char *folder) {
     return FWA_OK;
 }
 
-static fwa_status write_all(const fwa_report *report, const fwa_arguments *arguments) {
-    const char *path = fwa_arguments_value(arguments, "-o", "report.html");
+static fwa_status write_all(const fwa_report *report, const fwa_arguments *arguments, const char *path) {
     const char *folder = fwa_arguments_value(arguments, "--tensorboard", NULL);
     const char *given = report->groups == 1 ? report->group[0].name : arguments->at[0];
     char title[FWA_PATH_MAX];
@@ -65,8 +64,10 @@ fwa_status fwa_cmd_report(fwa_world *world, int argc, char **argv) {
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     FWA_CHECK(arguments.count >= 1, FWA_USAGE, "fwa report: expected run folders (fwa help report)");
     FWA_CHECK(world->size == 1, FWA_USAGE, "fwa report: start it without mpirun or srun");
+    const char *path = fwa_arguments_value(&arguments, "-o", "report.html");
+    FWA_TRY(fwa_file_check_target("-o", path));
     FWA_TRY(fwa_report_load(&report, world, arguments.at, arguments.count));
-    fwa_status status = write_all(report, &arguments);
+    fwa_status status = write_all(report, &arguments, path);
     fwa_report_destroy(report);
     return status;
 }

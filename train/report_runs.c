@@ -65,6 +65,7 @@ done:
 static fwa_status read_config(fwa_report_run *run, const fwa_world *world) {
     char path[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(path, "%s/config.yaml", run->path));
+    FWA_CHECK(fwa_path_is_file(path), FWA_CONFIG, "%s: there is no such file", path);
     FWA_TRY(fwa_config_load(&run->config, path, NULL, 0));
     FWA_TRY(fwa_config_finish(run->config));
     FWA_TRY(fwa_config_entries(run->config, &run->keys, &run->key_count));
@@ -113,7 +114,7 @@ static fwa_status add_run(fwa_report *report, const fwa_world *world, const char
 
 static bool is_run(const char *path) {
     char file[FWA_PATH_MAX];
-    return fwa_path_format(file, "%s/metrics.jsonl", path) == FWA_OK && fwa_path_exists(file);
+    return fwa_path_format(file, "%s/metrics.jsonl", path) == FWA_OK && fwa_path_is_file(file);
 }
 
 static int not_hidden(const struct dirent *entry) {

@@ -127,6 +127,7 @@ static fwa_status read_file(fwa_report_run *run, const char *name) {
     char path[FWA_PATH_MAX];
     json_error_t error;
     FWA_TRY(fwa_path_format(path, "%s/%s", run->path, name));
+    if (!fwa_path_is_file(path)) return FWA_OK;
     json_t *root = json_load_file(path, 0, &error);
     if (!root) fwa_log_warn("%s:%d: left out: %s", path, error.line, error.text);
     fwa_status status = root ? take_file(run, root, path, name) : FWA_OK;

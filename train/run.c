@@ -30,7 +30,7 @@ static void join(char *out, size_t size, const char *folder, const char *name) {
 int64_t fwa_run_finished_steps(const char *path) {
     char file[1100], again[32], *text = NULL;
     join(file, sizeof file, path, "FINISHED");
-    if (!fwa_path_exists(file) || fwa_read_text(file, &text) != FWA_OK) return -1;
+    if (!fwa_path_is_file(file) || fwa_read_text(file, &text) != FWA_OK) return -1;
     const int64_t steps = strtoll(text, NULL, 10);
     snprintf(again, sizeof again, "%lld\n", (long long)steps);
     const bool exact = steps >= 0 && strcmp(text, again) == 0;

@@ -103,6 +103,23 @@ expect 0 "metrics.jsonl:11: not a metrics row" "without its configuration" "scor
 page bad.html
 check_not "markup from a file's name" grep -qE '<b |<script|<i>' bad.html
 
+# Nothing is waited for: what is no regular file is left out, wherever a file is looked for.
+mkdir -p runs/pipes runs/piped
+cp runs/plain/config.yaml runs/plain/metrics.jsonl runs/pipes
+mkfifo runs/pipes/scores.json runs/pipes/FINISHED runs/piped/metrics.jsonl
+mkdir runs/pipes/folder.json
+ln -s ../plain/mc30.json runs/pipes/link.json
+limit=20
+run "$FWA" report runs/pipes -o pipes.html
+expect 0 "pipes.html: 1 run"
+check "a link to results was left out" grep -qF "piqa&#60;, 2-shot: accuracy" pipes.html
+run "$FWA" report runs/piped -o none.html
+expect 2 "runs/piped: expected a run folder"
+rm runs/pipes/config.yaml
+mkfifo runs/pipes/config.yaml
+run "$FWA" report runs/pipes -o pipes.html
+expect 0 "without its configuration"
+
 # Mistakes
 run "$FWA" report
 expect 2 "expected run folders"
@@ -113,8 +130,13 @@ expect 2 "runs/plain/checkpoints: expected a run folder"
 run "$FWA" report runs/empty -o none.html
 expect 2 "no run has made a step"
 check_not "a page about nothing" test -e none.html
-run "$FWA" report runs/plain -o nowhere/page.html
-expect 1 nowhere/page.html
+for target in nowhere/page.html plain.html/page.html runs; do
+    run "$FWA" report runs/plain -o $target
+    expect 2 "-o $target"
+    check_not "a mistake with a trace" grep -q "cmd_report.c:" err
+done
+run "$FWA" report runs/plain -o ''
+expect 2 "empty path"
 run "$FWA" report runs/plain -o
 expect 2 "-o needs a value"
 run "$FWA" report runs/plain --tensorboard plain.html/events
