@@ -174,14 +174,14 @@ static void judge_words(const work *w, result *r, FILE *scores) {
     r->perplexity_error = n > 1 ? r->perplexity * sqrt(square / (n - 1.0) / n) : 0.0;
 }
 
-// Collective.
+// Collective, with one verdict for all: the next set is scored together.
 static fwa_status measure(fwa_world *world, work *w, result *r, FILE *scores) {
     FWA_TRY(fwa_score_all(world, w->loaded, w->requests, w->choices, w->request->batch, w->scores));
     snprintf(r->name, sizeof r->name, "%s", w->set.name);
     r->word = w->set.word;
     r->count = w->count;
     r->cut = w->cut;
-    if (!w->set.word) return judge_choices(w, r, scores);
+    if (!w->set.word) return fwa_world_agree(world, judge_choices(w, r, scores));
     judge_words(w, r, scores);
     return FWA_OK;
 }
