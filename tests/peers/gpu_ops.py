@@ -143,12 +143,12 @@ def tuners():
 
 
 def tune_anew():
-    """The next call of each kernel measures its settings, for 20 ms each."""
+    """The next call of each kernel measures its settings, for 10 ms each."""
     from triton.testing import do_bench
 
     for tuner in tuners():
         tuner.cache.clear()
-        tuner.__dict__["do_bench"] = lambda call, quantiles: do_bench(call, warmup=5, rep=20, quantiles=quantiles)
+        tuner.__dict__["do_bench"] = lambda call, quantiles: do_bench(call, warmup=2, rep=10, quantiles=quantiles)
 
 
 def compile_share(part, parts):
