@@ -81,7 +81,8 @@ def ratio(ours, theirs):
 def peer_ops(runner):
     """(shape, operator) -> row. One command for all: starting Python and loading kernels take longer than measuring."""
     args = runner.args
-    peers = args.peers or ",".join(["sdpa", *sorted({peer for _, peer in PAIRS if peer not in ("", "sdpa")})])
+    others = sorted({peer for _, peer in PAIRS if peer not in ("", "sdpa")})
+    peers = args.peers or ",".join(["sdpa", "sdpa_flash", *others])
     extra = (["--fla", args.fla] if args.fla else []) + (["--force"] if args.force else [])
     rows = runner.rows("peer_ops", [sys.executable, HERE / "gpu_ops.py", "--ops", peers, "--shapes", args.shapes, *extra])
     return {("x".join(str(row[letter]) for letter in "BTHK"), row["op"]): row for row in rows}

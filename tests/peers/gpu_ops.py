@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Time of the nearest public GPU operators on the shapes of `fwa bench op`: PyTorch's causal attention (sdpa), and the
-chunked delta rule, gated delta rule and simple gated linear attention of flash-linear-attention (fla-core 0.5.2), the
-last also with RetNet's constant decays (simple_gla_constant).
+"""Time of the nearest public GPU operators on the shapes of `fwa bench op`: PyTorch's causal attention (sdpa: as it
+chooses, cuDNN's on new GPUs; sdpa_flash: its own flash kernel), and the chunked delta rule, gated delta rule and simple
+gated linear attention of flash-linear-attention (fla-core 0.5.2), the last also with RetNet's constant decays
+(simple_gla_constant).
 
 Prints one line of JSON a row: medians of the forward pass and of forward and backward together, in ms, bf16. Calls are
 replayed from a CUDA graph where that can be recorded, so that a row does not time Python; "graph" says so. Each row is
@@ -27,6 +28,7 @@ import time
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 WARM_UP, REPEATS = 3, 20
 
@@ -86,10 +88,15 @@ def sdpa(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
 
+def sdpa_flash(q, k, v):
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return sdpa(q, k, v)
+
+
 def load_ops(args):
     """name -> (function, truth, has a decay, has a beta)"""
-    ops = {"sdpa": (sdpa, softmax, False, False)}
-    if args.ops == ["sdpa"]:
+    ops = {"sdpa": (sdpa, softmax, False, False), "sdpa_flash": (sdpa_flash, softmax, False, False)}
+    if all(name in ops for name in args.ops):
         return ops, "torch " + torch.__version__
     if args.fla:
         sys.path.insert(0, args.fla)
@@ -216,7 +223,7 @@ def median_ms(run):
 def measure(name, op, shape, peer):
     function, truth, gated, has_beta = op
     row = {"peer": peer, "op": name, **dict(zip("BTHK", shape)), "V": shape[3], "dtype": "bf16"}
-    if name != "sdpa":
+    if not name.startswith("sdpa"):
         tune_anew()
     tensors, do = inputs_for(shape, gated, has_beta)
     leaves = list(tensors.values())
@@ -239,7 +246,7 @@ def measure(name, op, shape, peer):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ops", default="sdpa,delta_rule,gated_delta_rule,simple_gla,simple_gla_constant")
+    parser.add_argument("--ops", default="sdpa,sdpa_flash,delta_rule,gated_delta_rule,simple_gla,simple_gla_constant")
     parser.add_argument("--shapes", default="32x1024x6x128", help="BxTxHxK, several with commas; V is K")
     parser.add_argument("--fla", help="folder with fla-core")
     parser.add_argument("--force", action="store_true", help="run what fla refuses on this Triton")
