@@ -55,7 +55,8 @@ struct chunk_task {
     // Scratch where there are several segments: the state before (gradient: behind) each, [B,H,segments,K,V], and what
     // is left of a state over it, [B,H,segments].
     float *starts, *decays;
-    float *near; // scratch of the backward pass, [B,Hq,chunks,64,3]; where halo > 0
+    float *transitions; // or a matrix, [B,H,segments,K,K]; kept for the backward pass
+    float *near;        // scratch of the backward pass, [B,Hq,chunks,64,3]; where halo > 0
     // fp32 gradients of rows of a tile that are no rows of dk or dv, or only in part: the first halo + 1, then the last
     // halo. [B,Hq,chunks,2 halo+1,K], [B,H,chunks,2 halo+1,V]; null: nobody asks for them.
     float *edge_x, *edge_v;

@@ -29,7 +29,6 @@ struct delta_task : chunk_task {
     uint4 *inverse;             // [B,H,chunks,inverse_pieces]
     uint4 *residuals;           // R^T [B,H,chunks,V,64]; null: not kept
     float *dq_parts, *dx_parts; // of value heads that share keys, [B,H,chunks,64,K]; null: each has its own
-    float *transitions;         // [B,H,segments,K,K] of the state over a segment, where there are several
 };
 
 // Gates, energies, and T.
@@ -39,8 +38,6 @@ fwa_status chunk_delta_solve(cudaStream_t stream, const delta_task &task, const 
 fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V);
 // Receives the call's gradient of the state. dv, `grads` and dS0.
 fwa_status chunk_delta_scan(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V);
-// All of `starts` from what single segments made of nothing, and S0 (backward: dS_end).
-fwa_status chunk_delta_join_segments(cudaStream_t stream, const delta_task &task, bool backward, int K, int V);
 // dq, dk, edge_x and the gradients of scalars, from states, residuals, dv and `grads`.
 fwa_status chunk_delta_grads(cudaStream_t stream, const delta_task &task, const chunk_rate &rate);
 
@@ -69,11 +66,6 @@ __device__ inline int64_t tile_index(const delta_task &a, int64_t head, int c) {
 }
 __device__ inline uint4 *inverse_at(const delta_task &a, int64_t head, int c) {
     return a.inverse + tile_index(a, head, c) * inverse_pieces;
-}
-
-__device__ inline chunk_state transition_of(const delta_task &a, int segment, int K) {
-    const int64_t size = static_cast<int64_t>(K) * K, head = a.segments * size;
-    return {a.transitions + segment * size, a.H * head, head, K};
 }
 
 // a and b in two parts.

@@ -49,16 +49,16 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
     chunk_view values = a.v;
     if (at.v >= at.V) values.data = nullptr;
     float S[K / 2];
-    at.enter(S, pass, a.S0);
+    enter_segment<K>(S, a, pass, at, a.S0, at.warp);
     at.clear_inverse();
-    at.load_keys_queries(at.first_chunk());
-    at.load_columns(values, at.first_chunk());
-    at.load_inverse(at.first_chunk());
-    at.load_gates(at.first_chunk());
+    at.load_keys_queries(at.first_chunk(a));
+    at.load_columns(values, at.first_chunk(a));
+    at.load_inverse(at.first_chunk(a));
+    at.load_gates(at.first_chunk(a));
     copy_commit();
-    const int end = at.end_chunk();
+    const int end = at.end_chunk(a);
 #pragma unroll 1
-    for (int c = at.first_chunk(); c < end; c++) {
+    for (int c = at.first_chunk(a); c < end; c++) {
         at.renew();
         copy_wait<0>();
         publish();
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
         copy_commit();
         if constexpr (!alone) write_columns(m.p[0], O, a, a.o, at.b, at.h, c, at.v, at.warp);
     }
-    at.leave(S, pass, a.S_end, at.segment + 1);
+    leave_segment<K>(S, a, pass, at, a.S_end, at.segment + 1, at.warp);
 }
 
 template <int K, bool alone>
@@ -148,7 +148,7 @@ template <int K> fwa_status forward(cudaStream_t stream, const delta_task &task,
     if (task.segments > 1) {
         FWA_TRY((launch_forward<K, true>(stream, task, {V, (V + K) / 64, true})));
         FWA_TRY(receive_states(call));
-        FWA_TRY(chunk_delta_join_segments(stream, task, false, K, V));
+        FWA_TRY(chunk_join_transitions(stream, task, false, K, V));
     } else {
         FWA_TRY(receive_states(call));
     }

@@ -28,9 +28,9 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
     auto &m = *reinterpret_cast<serial_memory<K> *>(memory);
     serial_block<K> at(a, m, pass);
     float dS[K / 2];
-    at.enter(dS, pass, a.dS_end);
+    enter_segment<K>(dS, a, pass, at, a.dS_end, at.warp);
     at.clear_inverse();
-    const int first = at.first_chunk(), last = at.end_chunk() - 1;
+    const int first = at.first_chunk(a), last = at.end_chunk(a) - 1;
     at.load_keys_queries(last);
     at.load_columns(a.d_o, last);
     at.load_inverse(last);
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
         copy_commit();
         if (!pass.alone) write_columns(m.p[0], U, a, a.dv, at.b, at.h, c, at.v, at.warp);
     }
-    at.leave(dS, pass, a.dS0, at.segment - 1);
+    leave_segment<K>(dS, a, pass, at, a.dS0, at.segment - 1, at.warp);
 }
 
 template <int K>
@@ -123,7 +123,7 @@ fwa_status launch_scan(cudaStream_t stream, const delta_task &task, const fwa_mi
     if (task.segments > 1) {
         FWA_LAUNCH(delta_scan_kernel<K>, blocks, serial_threads, bytes, stream, task, alone);
         FWA_TRY(receive_states(call));
-        FWA_TRY(chunk_delta_join_segments(stream, task, true, K, V));
+        FWA_TRY(chunk_join_transitions(stream, task, true, K, V));
     } else {
         FWA_TRY(receive_states(call));
     }

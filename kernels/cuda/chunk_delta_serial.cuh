@@ -4,6 +4,7 @@
 #define FWA_KERNELS_CUDA_CHUNK_DELTA_SERIAL_CUH
 
 #include "kernels/cuda/chunk_delta.cuh"
+#include "kernels/cuda/chunk_segments.cuh"
 
 namespace fwa {
 
@@ -31,14 +32,6 @@ template <int K> struct serial_operands {
     }
 };
 
-// What a launch goes through: the segments for what they give, or each from an empty state for what it leaves `alone`;
-// with slices beyond V / 64 for transitions as well, whose columns are those of a state that begins as the identity and
-// to which nothing is written.
-struct serial_pass {
-    int V, slices;
-    bool alone;
-};
-
 // Eight elements of a thread in rows i and i + 8 times M: 16 columns from s0 on, before the warp's rows or the same.
 __device__ inline void far_block(float *P, const delta_gates &gates, int s0, int warp, int i, int t) {
     const float low = gates.near[i], high = gates.near[i + 8];
@@ -57,48 +50,15 @@ __device__ inline void near_block(float *P, const delta_gates &gates, int s0, in
     }
 }
 
-template <int K> struct serial_block {
+template <int K> struct serial_block : segment_place {
     const delta_task &a;
     serial_memory<K> &m;
-    int head, b, h, hq, V, v, segment, thread, warp;
+    int hq, thread, warp;
 
     __device__ serial_block(const delta_task &task, serial_memory<K> &memory, const serial_pass &pass)
-        : a(task), m(memory) {
-        const int heads = a.B * a.H, block = static_cast<int>(blockIdx.x);
-        V = pass.V, v = block % pass.slices * 64;
-        head = block / pass.slices % heads, b = head / a.H, h = head % a.H, hq = h / a.group;
-        segment = block / pass.slices / heads;
+        : segment_place(task, pass), a(task), m(memory) {
+        hq = h / a.group;
         thread = static_cast<int>(threadIdx.x), warp = thread / 32;
-    }
-    __device__ int first_chunk() const {
-        return segment * a.length;
-    }
-    __device__ int end_chunk() const {
-        return min(first_chunk() + a.length, a.chunks);
-    }
-    // The state (or gradient) that the segment begins with; `outer` begins the sequence.
-    __device__ void enter(float (&S)[K / 2], const serial_pass &pass, const chunk_state &outer) const {
-        const bool inner = a.segments > 1 && !pass.alone;
-        get_state<K>(S,
-                     inner        ? segment_state(a, segment, K, V)
-                     : pass.alone ? chunk_state{}
-                                  : outer,
-                     b, h, v + warp * 16);
-        if (v < V) return;
-        const int g = thread % 32 / 4, t = thread % 4;
-#pragma unroll
-        for (int i = 0; i < K / 2; i++)
-            if (i / 4 * 8 + t * 2 + i % 2 == v - V + warp * 16 + g + i % 4 / 2 * 8) S[i] = 1.0f;
-    }
-    // What it leaves, to segment `next`; `outer` ends the sequence.
-    __device__ void leave(const float (&S)[K / 2], const serial_pass &pass, const chunk_state &outer, int next) const {
-        const bool inside = next >= 0 && next < a.segments;
-        if (v >= V)
-            set_state<K>(S, transition_of(a, segment, K), b, h, v - V + warp * 16);
-        else if (pass.alone && inside)
-            set_state<K>(S, segment_state(a, next, K, V), b, h, v + warp * 16);
-        else if (!pass.alone && !inside && outer.data)
-            set_state<K>(S, outer, b, h, v + warp * 16);
     }
 
     // Keeps addresses of one phase of the loop from being prepared, and held in registers, in front of it.

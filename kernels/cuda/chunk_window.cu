@@ -2,6 +2,7 @@
 // memory is laid out, what runs in which order. falcon3.
 #include "kernels/cuda/chunk_window.cuh"
 
+#include "kernels/cuda/chunk_before.cuh"
 #include "kernels/cuda/chunk_call.cuh"
 #include "kernels/cuda/chunk_edges.cuh"
 #include "kernels/cuda/moves.cuh"
@@ -13,7 +14,6 @@ using namespace fwa;
 const char *refusal(const mixer_kit &, const fwa_mixer_call *call) {
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
     if (call->options.window > 8) return "the window is longer than 8";
-    if (call->options.read != FWA_READ_AFTER_WRITE) return "the read comes before the write";
     if (call->shape.T > INT32_MAX / 2) return "the sequence is too long";
     return nullptr;
 }
@@ -22,7 +22,22 @@ struct layout {
     window_task task;
     chunk_rate rate;
     chunk_gates gates;
+    moved_reads reads;
 };
+
+// Segments of the serial passes; transitions stay for the backward pass.
+void plan_segments(fwa_bump *kept, fwa_bump *scratch, layout *l) {
+    const mixer_task &a = l->rate.task;
+    window_task &t = l->task;
+    // A chunk takes three times as long as one of the delta core: joining costs less of it.
+    const double wide = 1.0 + static_cast<double>(a.K) / static_cast<double>(a.V);
+    const chunk_split split = chunk_split_of(a.B * a.H * (a.V / 64), t.chunks, t.multiprocessors,
+                                             {t.window == 4 ? 3 : 2, wide, 0.7, 1.5, 0.1});
+    t.segments = split.segments, t.length = split.length;
+    if (t.segments == 1) return;
+    t.transitions = FWA_TAKE(kept, float, a.B *a.H *t.segments *a.K *a.K);
+    t.starts = FWA_TAKE(scratch, float, a.B *a.H *t.segments *a.K *a.V);
+}
 
 // Gates stay for the backward pass where there is one.
 void plan_gates(const mixer_kit &kit, fwa_bump *kept, layout *l) {
@@ -60,6 +75,8 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
     t.chunks = static_cast<int>(fwa_ceil_div(a.T, tile_rows_64 - t.halo));
     const int64_t tiles = a.B * a.H * t.chunks, rows = tiles * tile_rows_64;
     plan_gates(kit, a.save ? saved : scratch, l);
+    plan_segments(a.save ? saved : scratch, scratch, l);
+    plan_moved_reads(a, backward, scratch, &l->reads);
     if (a.save) {
         t.states = FWA_TAKE(saved, uint4, tiles * a.K * a.V / 8);
         t.fresh = FWA_TAKE(saved, __nv_bfloat16, rows * a.V);
@@ -79,22 +96,23 @@ fwa_status bytes(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
     return chunk_bytes<layout>(plan_memory, kit, call, backward, saved, scratch);
 }
 
-fwa_status prepare(cudaStream_t stream, const layout &l) {
-    mixer_task a = l.rate.task;
+fwa_status prepare(cudaStream_t stream, layout *l) {
+    mixer_task a = l->rate.task;
     if (a.first) FWA_TRY(find_windows(stream, a));
-    a.halo = l.task.halo;
-    return chunk_first_pairs(stream, a, l.task);
+    FWA_TRY(move_reads(stream, a, l->reads, &l->task));
+    a.halo = l->task.halo;
+    return chunk_first_pairs(stream, a, l->task);
 }
 
 fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call) {
     layout l;
     FWA_TRY(chunk_bind<layout>(plan_memory, kit, call, false, &l));
     const mixer_task &a = l.rate.task;
-    FWA_TRY(prepare(stream, l));
+    FWA_TRY(prepare(stream, &l));
     FWA_TRY(chunk_window_rate(stream, l.task, l.rate, l.gates));
-    FWA_TRY(receive_states(call));
-    FWA_TRY(chunk_window_forward(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(chunk_window_forward(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
     FWA_TRY(send_states(call));
+    FWA_TRY(return_reads(stream, a, l.reads));
     return chunk_last_pairs(stream, a, l.task);
 }
 
@@ -104,12 +122,13 @@ fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_c
     FWA_TRY(chunk_bind<layout>(plan_memory, kit, call, true, &l));
     FWA_TRY(chunk_bind_grads(kit, grads, &l.rate.task, &l.task));
     const mixer_task &a = l.rate.task;
-    FWA_TRY(prepare(stream, l));
-    FWA_TRY(receive_states(call));
-    FWA_TRY(chunk_window_scan(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(prepare(stream, &l));
+    FWA_TRY(chunk_window_scan(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
+    FWA_TRY(return_first_grads(stream, a, l.reads));
     FWA_TRY(send_states(call));
     FWA_TRY(chunk_window_near(stream, l.task, static_cast<int>(a.V)));
     FWA_TRY(chunk_window_grads(stream, l.task, l.rate));
+    FWA_TRY(return_read_grads(stream, a, l.reads));
     FWA_TRY(chunk_join_rows(stream, a, l.task));
     return chunk_state_grads(stream, a, l.task);
 }

@@ -10,6 +10,7 @@
 // keys are bf16 operands, C two bf16 parts in the reads. o and the leaving state are overwritten; S before every chunk
 // and r_ii are kept as bf16 where a backward pass follows.
 #include "kernels/cuda/chunk_window_serial.cuh"
+#include "kernels/cuda/mixer_common.cuh"
 
 namespace {
 
@@ -80,7 +81,7 @@ template <int W> struct window_column {
 // A column through the 16 steps of block b. fresh: row 0 of this column; null: not kept. Rows before the
 // chunk are steps that write nothing. Nothing is written to shared memory between the steps, so that loads can go
 // ahead.
-template <int K, int W>
+template <int K, int W, bool alone>
 __device__ void solve_steps(const window_block<K, W> &at, window_column<W> &column, int b, __nv_bfloat16 *fresh) {
     constexpr int D = W - 1;
     auto &m = at.m;
@@ -103,35 +104,38 @@ __device__ void solve_steps(const window_block<K, W> &at, window_column<W> &colu
 #pragma unroll
         for (int j = 0; j < W; j++) {
             column.z[j] = (j < D ? step.keep * column.z[j] : 0.0f) + weight[j] * column.r[j];
-            if (j > 0) read += m.reads[i][D - j] * column.z[j];
+            if (!alone && j > 0) read += m.reads[i][D - j] * column.z[j];
         }
         complete[k] = column.z[0];
         if (fresh) fresh[i * width] = __float2bfloat16(column.r[D]);
-        const uint32_t bits = __bfloat16_as_ushort(__float2bfloat16(read));
-        reads[k / 2] = k % 2 ? reads[k / 2] | bits << 16 : bits;
+        if constexpr (!alone) {
+            const uint32_t bits = __bfloat16_as_ushort(__float2bfloat16(read));
+            reads[k / 2] = k % 2 ? reads[k / 2] | bits << 16 : bits;
+        }
         column.next(weight, step.keep, step.lost);
     }
 #pragma unroll
     for (int k = 0; k < 16; k++) {
         const int i = b * 16 + k;
-        m.rows[swizzled<64>(i, v)] = __ushort_as_bfloat16(static_cast<unsigned short>(reads[k / 2] >> k % 2 * 16));
+        if constexpr (!alone)
+            m.rows[swizzled<64>(i, v)] = __ushort_as_bfloat16(static_cast<unsigned short>(reads[k / 2] >> k % 2 * 16));
         if (i < D) continue;
         m.columns[column_place(i - D, v)] = complete[k];
     }
 }
 
 // All columns through a chunk.
-template <int K, int W> __device__ void solve_columns(const window_block<K, W> &at, int c) {
+template <int K, int W, bool alone> __device__ void solve_columns(const window_block<K, W> &at, int c) {
     constexpr int D = W - 1;
     const int thread = at.step_thread();
     const int64_t own = at.rows_at(c) + thread;
-    __nv_bfloat16 *fresh = at.a.fresh ? at.a.fresh + own : nullptr;
+    __nv_bfloat16 *fresh = !alone && at.a.fresh ? at.a.fresh + own : nullptr;
     window_column<W> column = {};
 #pragma unroll 1
     for (int b = 0; b < 4; b++) {
         if (b > 0) at.template far_sums<false>(b);
         __syncthreads();
-        if (thread >= 0) solve_steps(at, column, b, fresh);
+        if (thread >= 0) solve_steps<K, W, alone>(at, column, b, fresh);
         __syncthreads();
     }
     if (thread >= 0) {
@@ -171,48 +175,52 @@ __device__ void read_columns(const window_block<K, W> &at, float (&O)[32], const
 
 template <int K, int W> __device__ void load_chunk(const window_block<K, W> &at, int c) {
     at.load_keys_queries(c);
-    load_values<window_threads>(at.m.rows, at.thread, at.a, at.V, at.v, at.b, at.h, c);
+    if (at.v < at.V)
+        load_values<window_threads>(at.m.rows, at.thread, at.a, at.V, at.v, at.b, at.h, c);
+    else
+        load_steps<64, window_threads>(at.m.rows, at.thread, at.a, {}, at.b, at.h, c);
     copy_commit();
 }
 
-template <int K, int W>
+template <int K, int W, bool alone>
 __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
-    window_forward_kernel(const __grid_constant__ window_task a, int slices) {
+    window_forward_kernel(const __grid_constant__ window_task a, const __grid_constant__ serial_pass pass) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<window_memory<K, W> *>(memory);
-    window_block<K, W> at(a, m, slices);
+    window_block<K, W> at(a, m, pass);
     float S[K / 2];
-    get_state<K>(S, a.S0, at.b, at.h, at.v + at.warp * 16);
-    load_chunk(at, 0);
+    enter_segment<K>(S, a, pass, at, a.S0, at.warp);
+    load_chunk(at, at.first_chunk(a));
     at.clear_edges();
+    const int end = at.end_chunk(a);
 #pragma unroll 1
-    for (int c = 0; c < a.chunks; c++) {
+    for (int c = at.first_chunk(a); c < end; c++) {
         at.renew();
         const float2 gates = at.write_gates(c);
         copy_wait<0>();
         publish();
         __syncthreads();
-        if (c + 1 < a.chunks) at.prefetch_chunk(a.v, c + 1);
+        if (c + 1 < end) at.prefetch_chunk(at.v < at.V ? a.v : chunk_view{}, c + 1);
         at.renew();
         place_gram(at, gates);
         at.renew();
-        at.near_reads();
+        if constexpr (!alone) at.near_reads();
         at.renew();
         {
             float H[32];
-            if (a.states) at.keep_state(a.states, S, c);
+            if (!alone && a.states) at.keep_state(a.states, S, c);
             state_product<K, 64>(H, S, operand_tile(m.x));
             place_sides(at, H);
         }
         at.renew();
-        solve_columns(at, c);
+        solve_columns<K, W, alone>(at, c);
         at.renew();
-        at.far_reads();
+        if constexpr (!alone) at.far_reads();
         publish();
         __syncthreads();
         at.renew();
         float O[32];
-        read_columns(at, O, S);
+        if constexpr (!alone) read_columns(at, O, S);
         const float h_end = power2(m.u[63]);
 #pragma unroll
         for (int i = 0; i < K / 2; i++) S[i] *= h_end;
@@ -221,28 +229,43 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
         at.add_to_state(S, leaving, m.x);
         __syncthreads();
         at.renew();
-        if (c + 1 < a.chunks) load_chunk(at, c + 1);
-        write_columns(m.p[0], O, a, a.o, at.b, at.h, c, at.v, at.warp);
+        if (c + 1 < end) load_chunk(at, c + 1);
+        if constexpr (!alone) write_columns(m.p[0], O, a, a.o, at.b, at.h, c, at.v, at.warp);
     }
-    if (a.S_end.data) set_state<K>(S, a.S_end, at.b, at.h, at.v + at.warp * 16);
+    leave_segment<K>(S, a, pass, at, a.S_end, at.segment + 1, at.warp);
 }
 
-template <int K, int W> fwa_status launch_forward(cudaStream_t stream, const window_task &task, int V) {
+template <int K, int W, bool alone>
+fwa_status launch_forward(cudaStream_t stream, const window_task &task, const serial_pass &pass) {
     constexpr int bytes = sizeof(window_memory<K, W>);
-    const auto kernel = window_forward_kernel<K, W>;
+    const auto kernel = window_forward_kernel<K, W, alone>;
+    const auto blocks = static_cast<unsigned>(task.segments * task.B * task.H * pass.slices);
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * (V / 64)), window_threads, bytes, stream, task, V / 64);
+    FWA_LAUNCH(kernel, blocks, window_threads, bytes, stream, task, pass);
     return FWA_OK;
+}
+
+template <int K, int W>
+fwa_status forward(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int V) {
+    if (task.segments > 1) {
+        FWA_TRY((launch_forward<K, W, true>(stream, task, {V, (V + K) / 64, true})));
+        FWA_TRY(receive_states(call));
+        FWA_TRY(chunk_join_transitions(stream, task, false, K, V));
+    } else {
+        FWA_TRY(receive_states(call));
+    }
+    return launch_forward<K, W, false>(stream, task, {V, V / 64, false});
 }
 
 } // namespace
 
 namespace fwa {
 
-fwa_status chunk_window_forward(cudaStream_t stream, const window_task &task, int K, int V) {
+fwa_status chunk_window_forward(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int K,
+                                int V) {
     if (task.window == 4)
-        return K == 64 ? launch_forward<64, 4>(stream, task, V) : launch_forward<128, 4>(stream, task, V);
-    return K == 64 ? launch_forward<64, 8>(stream, task, V) : launch_forward<128, 8>(stream, task, V);
+        return K == 64 ? forward<64, 4>(stream, task, call, V) : forward<128, 4>(stream, task, call, V);
+    return K == 64 ? forward<64, 8>(stream, task, call, V) : forward<128, 8>(stream, task, call, V);
 }
 
 } // namespace fwa

@@ -10,6 +10,7 @@
 // so that a step takes one sum over all later pairs, for its oldest member. dS' behind every chunk and e are kept as
 // bf16 for the chunk-parallel rest; dv, edge_v and the gradient of the first state are overwritten.
 #include "kernels/cuda/chunk_window_serial.cuh"
+#include "kernels/cuda/mixer_common.cuh"
 
 namespace {
 
@@ -127,10 +128,10 @@ __device__ void scan_steps(const window_block<K, W> &at, window_column<W> &colum
         for (int j = 0; j < W; j++) {
             weighted[j] = step.weight[j] * column.e[j];
         }
-        put_members<W>(members + i * (width * W), column.e);
+        if (members) put_members<W>(members + i * (width * W), column.e);
         complete[k] = weighted[D] + step.rest * column.later[D];
         const float dv = column.value[D] + weighted[D];
-        if ((k < D && b == 0) || (k >= 16 - D && b == 3)) keep_edge(at, c, i, dv);
+        if (members && ((k < D && b == 0) || (k >= 16 - D && b == 3))) keep_edge(at, c, i, dv);
         values[k / 2] = k % 2 ? values[k / 2] | bf16_bits(dv) << 16 : bf16_bits(dv);
         column.next(weighted, step.keep, step.sight);
     }
@@ -143,11 +144,11 @@ __device__ void scan_steps(const window_block<K, W> &at, window_column<W> &colum
 }
 
 // All columns through a chunk, from the last step on.
-template <int K, int W> __device__ void scan_columns(const window_block<K, W> &at, int c) {
+template <int K, int W> __device__ void scan_columns(const window_block<K, W> &at, int c, bool alone) {
     constexpr int D = W - 1;
     const int64_t own = at.rows_at(c);
     const int thread = at.step_thread();
-    __nv_bfloat16 *members = at.a.members + (own + thread) * W;
+    __nv_bfloat16 *members = alone ? nullptr : at.a.members + (own + thread) * W;
     window_column<W> column = {};
     __syncthreads();
     if (thread >= 0) {
@@ -210,22 +211,23 @@ template <int K, int W> __device__ void load_chunk(const window_block<K, W> &at,
 
 template <int K, int W>
 __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
-    window_scan_kernel(const __grid_constant__ window_task a, int slices) {
+    window_scan_kernel(const __grid_constant__ window_task a, const __grid_constant__ serial_pass pass) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<window_memory<K, W> *>(memory);
-    window_block<K, W> at(a, m, slices);
+    window_block<K, W> at(a, m, pass);
     float dS[K / 2];
-    get_state<K>(dS, a.dS_end, at.b, at.h, at.v + at.warp * 16);
-    load_chunk(at, a.d_o, a.chunks - 1);
+    enter_segment<K>(dS, a, pass, at, a.dS_end, at.warp);
+    const int first = at.first_chunk(a), last = at.end_chunk(a) - 1;
+    load_chunk(at, a.d_o, last);
     at.clear_edges();
 #pragma unroll 1
-    for (int c = a.chunks - 1; c >= 0; c--) {
+    for (int c = last; c >= first; c--) {
         at.renew();
         const float2 gates = at.write_gates(c);
         copy_wait<0>();
         publish();
         __syncthreads();
-        if (c > 0) at.prefetch_chunk(a.d_o, c - 1);
+        if (c > first) at.prefetch_chunk(a.d_o, c - 1);
         at.renew();
         at.near_reads();
         at.renew();
@@ -233,30 +235,40 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
         publish();
         __syncthreads();
         at.renew();
-        at.keep_state(a.grads, dS, c);
+        if (!pass.alone) at.keep_state(a.grads, dS, c);
         place_sides(at, dS);
         __syncthreads();
         at.renew();
         place_gram(at, gates);
         at.renew();
-        scan_columns(at, c);
+        scan_columns(at, c, pass.alone);
         at.renew();
-        write_values(at, c);
+        if (!pass.alone) write_values(at, c);
         uint32_t seeing[4][4];
         at.scaled_columns(seeing, [&](int l) { return -power2(m.seen[l]); });
         at.add_to_state(dS, seeing, m.x);
         __syncthreads();
         at.renew();
-        if (c > 0) load_chunk(at, a.d_o, c - 1);
+        if (c > first) load_chunk(at, a.d_o, c - 1);
     }
-    if (a.dS0.data) set_state<K>(dS, a.dS0, at.b, at.h, at.v + at.warp * 16);
+    leave_segment<K>(dS, a, pass, at, a.dS0, at.segment - 1, at.warp);
 }
 
-template <int K, int W> fwa_status launch_scan(cudaStream_t stream, const window_task &task, int V) {
+template <int K, int W>
+fwa_status launch_scan(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int V) {
     constexpr int bytes = sizeof(window_memory<K, W>);
     const auto kernel = window_scan_kernel<K, W>;
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * (V / 64)), window_threads, bytes, stream, task, V / 64);
+    const auto blocks = static_cast<unsigned>(task.segments * task.B * task.H * (V / 64));
+    const serial_pass pass = {V, V / 64, false}, alone = {V, V / 64, true};
+    if (task.segments > 1) {
+        FWA_LAUNCH(kernel, blocks, window_threads, bytes, stream, task, alone);
+        FWA_TRY(receive_states(call));
+        FWA_TRY(chunk_join_transitions(stream, task, true, K, V));
+    } else {
+        FWA_TRY(receive_states(call));
+    }
+    FWA_LAUNCH(kernel, blocks, window_threads, bytes, stream, task, pass);
     return FWA_OK;
 }
 
@@ -264,9 +276,10 @@ template <int K, int W> fwa_status launch_scan(cudaStream_t stream, const window
 
 namespace fwa {
 
-fwa_status chunk_window_scan(cudaStream_t stream, const window_task &task, int K, int V) {
-    if (task.window == 4) return K == 64 ? launch_scan<64, 4>(stream, task, V) : launch_scan<128, 4>(stream, task, V);
-    return K == 64 ? launch_scan<64, 8>(stream, task, V) : launch_scan<128, 8>(stream, task, V);
+fwa_status chunk_window_scan(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int K, int V) {
+    if (task.window == 4)
+        return K == 64 ? launch_scan<64, 4>(stream, task, call, V) : launch_scan<128, 4>(stream, task, call, V);
+    return K == 64 ? launch_scan<64, 8>(stream, task, call, V) : launch_scan<128, 8>(stream, task, call, V);
 }
 
 } // namespace fwa

@@ -58,15 +58,14 @@ __device__ inline int column_place(int l, int v) {
     return l * 64 + (v ^ (l >> 1 & 3) << 3);
 }
 
-template <int K, int W> struct window_block {
+template <int K, int W> struct window_block : segment_place {
     static constexpr int D = W - 1;
     const window_task &a;
     window_memory<K, W> &m;
-    int head, b, h, V, v, thread, warp;
+    int thread, warp;
 
-    __device__ window_block(const window_task &task, window_memory<K, W> &memory, int slices) : a(task), m(memory) {
-        head = static_cast<int>(blockIdx.x) / slices, b = head / a.H, h = head % a.H, V = slices * 64;
-        v = static_cast<int>(blockIdx.x) % slices * 64;
+    __device__ window_block(const window_task &task, window_memory<K, W> &memory, const serial_pass &pass)
+        : segment_place(task, pass), a(task), m(memory) {
         thread = static_cast<int>(threadIdx.x), warp = thread / 32;
     }
 

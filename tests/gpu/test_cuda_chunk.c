@@ -174,13 +174,15 @@ static void long_sequences_agree(void **state) {
         for (int i = small; i < 2; i++) {
             case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), shapes[i]);
             spec_carry(&spec, 3);
+            if (rule->core == FWA_CORE_WINDOW && i == 0) spec.options.window = 6;
             spec.reset = i == 0;
             mixer_case c = case_new(&spec);
             case_fill(&c, (uint64_t)(70 + i));
             case_unit_rows(c.call.k);
             case_unit_rows(c.call.q);
             if (spec.reset) check_set(c.call.reset, 700, 1);
-            if (rule->core == FWA_CORE_DELTA && i == 1) { // the first state is seen to the end
+            if ((rule->core == FWA_CORE_DELTA || rule->core == FWA_CORE_WINDOW) &&
+                i == 1) { // the first state is seen to the end
                 fill_present(c.call.lambda, 0);
                 fill_present(c.call.log_decay, 0);
             }

@@ -6,7 +6,9 @@
 // in fp32; the b in `starts` are replaced. A block takes 8 columns of V of a head through all segments, 2 K threads: a
 // thread has 4 of these in a row. Cost: the transitions once for every 8 columns, from L2; K^2 V multiply-adds a
 // segment.
-#include "kernels/cuda/chunk_delta.cuh"
+#include "kernels/cuda/chunk_segments.cuh"
+
+#include "kernels/cuda/mixer_task.cuh"
 
 namespace {
 
@@ -49,7 +51,7 @@ __device__ float4 row_of_product(const float *M, const float4 (*S)[columns / 4],
 }
 
 template <int K, bool backward>
-__global__ void __launch_bounds__(2 * K) join_segments_kernel(const __grid_constant__ delta_task a, int V) {
+__global__ void __launch_bounds__(2 * K) join_transitions_kernel(const __grid_constant__ chunk_task a, int V) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<join_memory<K> *>(memory);
     const int row = static_cast<int>(threadIdx.x) / 2, quad = static_cast<int>(threadIdx.x) % 2, slices = V / columns;
@@ -82,10 +84,10 @@ __global__ void __launch_bounds__(2 * K) join_segments_kernel(const __grid_const
     }
 }
 
-template <int K> fwa_status launch_join(cudaStream_t stream, const delta_task &task, bool backward, int V) {
+template <int K> fwa_status launch_join(cudaStream_t stream, const chunk_task &task, bool backward, int V) {
     constexpr int bytes = sizeof(join_memory<K>);
     const auto blocks = static_cast<unsigned>(task.B * task.H * (V / columns));
-    const auto kernel = backward ? join_segments_kernel<K, true> : join_segments_kernel<K, false>;
+    const auto kernel = backward ? join_transitions_kernel<K, true> : join_transitions_kernel<K, false>;
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     FWA_LAUNCH(kernel, blocks, 2 * K, bytes, stream, task, V);
     return FWA_OK;
@@ -95,7 +97,7 @@ template <int K> fwa_status launch_join(cudaStream_t stream, const delta_task &t
 
 namespace fwa {
 
-fwa_status chunk_delta_join_segments(cudaStream_t stream, const delta_task &task, bool backward, int K, int V) {
+fwa_status chunk_join_transitions(cudaStream_t stream, const chunk_task &task, bool backward, int K, int V) {
     return K == 64 ? launch_join<64>(stream, task, backward, V) : launch_join<128>(stream, task, backward, V);
 }
 
