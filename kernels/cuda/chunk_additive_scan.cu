@@ -7,7 +7,7 @@
 // warpgroup holds 64 columns of V, transposed. Four blocks a multiprocessor; operands come a chunk ahead.
 #include "kernels/cuda/chunk_additive.cuh"
 
-#include "core/shape.h"
+#include "kernels/cuda/chunk_join.cuh"
 #include "kernels/cuda/mixer_common.cuh"
 
 namespace {
@@ -117,28 +117,6 @@ __global__ void __launch_bounds__(threads, 4) chunk_scan_kernel(const __grid_con
     }
 }
 
-// Turns what each segment adds into what comes before it (forward) or from behind it, from `first` on. A thread an
-// element of [B,H,K,V].
-constexpr int join_threads = 256;
-__global__ void __launch_bounds__(join_threads)
-    join_segments_kernel(const __grid_constant__ chunk_task a, chunk_state first, int K, int V, bool forward) {
-    const int64_t i = static_cast<int64_t>(blockIdx.x) * join_threads + threadIdx.x, head = i / (K * V);
-    if (head >= static_cast<int64_t>(a.B) * a.H) return;
-    const int at = static_cast<int>(i % (K * V));
-    float *states = a.starts + head * a.segments * (K * V) + at;
-    const float *decays = a.decays + head * a.segments;
-    float carry = first.data ? first.at(head / a.H, head % a.H, at / V)[at % V] : 0.0f;
-#pragma unroll 8
-    for (int n = 0; n < a.segments; n++) {
-        const int segment = forward ? n : a.segments - 1 - n;
-        float *state = states + static_cast<int64_t>(segment) * (K * V);
-        const bool last = n + 1 == a.segments;
-        const float own = last ? 0.0f : *state, decay = last ? 0.0f : decays[segment];
-        *state = carry;
-        carry = decay * carry + own;
-    }
-}
-
 template <int K, carried what, bool alone> fwa_status launch_scan(cudaStream_t stream, const chunk_task &task, int V) {
     constexpr int bytes = sizeof(scan_memory<K>);
     const int blocks = task.B * task.H * (V / 64) * (alone ? task.segments - 1 : task.segments);
@@ -151,12 +129,9 @@ template <int K, carried what, bool alone> fwa_status launch_scan(cudaStream_t s
 template <int K, carried what>
 fwa_status find_starts(cudaStream_t stream, const chunk_task &task, const chunk_state &first,
                        const fwa_mixer_call *call, int V) {
-    const int64_t elements = static_cast<int64_t>(task.B) * task.H * K * V;
     FWA_TRY((launch_scan<K, what, true>(stream, task, V)));
     FWA_TRY(receive_states(call));
-    FWA_LAUNCH(join_segments_kernel, static_cast<unsigned>(fwa_ceil_div(elements, join_threads)), join_threads, 0,
-               stream, task, first, K, V, what != carried::gradients);
-    return FWA_OK;
+    return chunk_join_segments(stream, task, first, what != carried::gradients, K, V, false);
 }
 
 template <int K> fwa_status gradients(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int V) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/cuda/chunk_before.cuh"
 #include "kernels/cuda/chunk_call.cuh"
 #include "kernels/cuda/chunk_edges.cuh"
 #include "kernels/cuda/moves.cuh"
@@ -15,7 +16,6 @@ using namespace fwa;
 const char *refusal(const mixer_kit &, const fwa_mixer_call *call) {
     const fwa_mixer_options &options = call->options;
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
-    if (options.read != FWA_READ_AFTER_WRITE) return "the read comes before the write";
     if (options.ridge != FWA_RIDGE_NONE && options.eps_gamma < least_decay) return "eps_gamma is below 0.001";
     if (call->shape.T > INT32_MAX / 2) return "the sequence is too long";
     return nullptr;
@@ -24,6 +24,7 @@ const char *refusal(const mixer_kit &, const fwa_mixer_call *call) {
 struct layout {
     column_task task;
     chunk_rate rate;
+    moved_reads reads;
 };
 
 bool is_delta(const mixer_kit &kit) {
@@ -38,6 +39,19 @@ column_view column_view_of(const view &v) {
     return {static_cast<float *>(v.data), v.stride[0], v.stride[1], v.stride[2]};
 }
 
+// Segments of the serial passes, and scratch for their states. falcon2 has none: what a segment makes of a state is a
+// matrix [K,K] for every column of V.
+void plan_segments(fwa_bump *scratch, layout *l) {
+    const mixer_task &a = l->rate.task;
+    column_task &t = l->task;
+    const chunk_split split =
+        chunk_split_of(a.B * a.H * (a.V / 64), t.chunks, t.multiprocessors, {3, 1.0, 0.6, 6.0, 0.0});
+    t.segments = split.segments, t.length = split.length;
+    if (t.segments == 1) return;
+    t.starts = FWA_TAKE(scratch, float, a.B *a.H *t.segments *a.K *a.V);
+    t.decays = FWA_TAKE(scratch, float, a.B *a.H *t.segments *a.V);
+}
+
 void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, fwa_bump *saved, fwa_bump *scratch,
                  layout *l) {
     mixer_task &a = l->rate.task;
@@ -49,6 +63,8 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
         t.states = FWA_TAKE(saved, uint4, states);
         if (is_delta(kit)) t.r = dense_view(FWA_TAKE(saved, __nv_bfloat16, values), a);
     }
+    if (!is_delta(kit)) plan_segments(scratch, l);
+    plan_moved_reads(a, backward, scratch, &l->reads);
     t.beta = column_view_of(a.beta);
     t.most = a.options.eta_max > 0 ? static_cast<float>(a.options.eta_max) : HUGE_VALF;
     t.least = static_cast<float>(a.options.eps_gamma);
@@ -88,13 +104,21 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     FWA_TRY(check_columns(kit, "beta", call->beta));
     FWA_TRY(chunk_bind<layout>(plan_memory, kit, call, false, &l));
     const mixer_task &a = l.rate.task;
+    const int K = static_cast<int>(a.K), V = static_cast<int>(a.V);
     if (a.first) FWA_TRY(find_windows(stream, a));
+    FWA_TRY(move_reads(stream, a, l.reads, &l.task));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
     FWA_TRY(chunk_column_rate(stream, l.task, l.rate));
-    FWA_TRY(receive_states(call));
-    FWA_TRY(chunk_column_forward(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V), is_delta(kit)));
+    FWA_TRY(chunk_column_starts(stream, l.task, call, K, V));
+    FWA_TRY(chunk_column_forward(stream, l.task, K, V, is_delta(kit)));
     FWA_TRY(send_states(call));
+    FWA_TRY(return_reads(stream, a, l.reads));
     return chunk_last_pairs(stream, a, l.task);
+}
+
+fwa_status scan(cudaStream_t stream, const column_task &task, const fwa_mixer_call *call, int K, int V) {
+    FWA_TRY(receive_states(call));
+    return chunk_column_scan(stream, task, K, V);
 }
 
 fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call,
@@ -110,12 +134,14 @@ fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_c
     const int K = static_cast<int>(a.K), V = static_cast<int>(a.V);
     l.task.dbeta = column_view_of(a.dbeta);
     if (a.first) FWA_TRY(find_windows(stream, a));
+    FWA_TRY(move_reads(stream, a, l.reads, &l.task));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
-    FWA_TRY(receive_states(call));
-    FWA_TRY(chunk_column_scan(stream, l.task, K, V, is_delta(kit)));
+    FWA_TRY(is_delta(kit) ? scan(stream, l.task, call, K, V) : chunk_column_carry(stream, l.task, call, K, V));
+    FWA_TRY(return_first_grads(stream, a, l.reads));
     FWA_TRY(send_states(call));
     FWA_TRY(chunk_column_gates(stream, l.task, K, V, is_delta(kit)));
     FWA_TRY(chunk_column_grads(stream, l.task, l.rate, is_delta(kit)));
+    FWA_TRY(return_read_grads(stream, a, l.reads));
     return chunk_state_grads(stream, a, l.task);
 }
 

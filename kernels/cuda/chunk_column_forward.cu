@@ -6,7 +6,8 @@
 //
 // block after block: products of earlier blocks' y with later blocks of P and G in tf32, G inside a block by
 // substitution in fp32. S in fp32, as an operand in bf16. o and the leaving state are overwritten; S before every chunk
-// and r are kept as bf16 where a backward pass follows.
+// and r are kept as bf16 where a backward pass follows. Segments of a sequence (falcon2a) are blocks of their own, from
+// states found before.
 #include "kernels/cuda/chunk_column_steps.cuh"
 
 namespace {
@@ -58,7 +59,7 @@ template <int K, bool delta> struct forward_block : column_place<K> {
     forward_memory<K, delta> &m;
 
     __device__ forward_block(const column_task &task, forward_memory<K, delta> &memory, int slices)
-        : at(task, static_cast<int>(blockIdx.x), slices), a(task), m(memory) {}
+        : at(task, static_cast<int>(blockIdx.x) / task.segments, slices), a(task), m(memory) {}
 
     __device__ void load(int c) const {
         at::load_keys_queries(m.q, m.x, a, c);
@@ -188,16 +189,18 @@ __global__ void __launch_bounds__(column_threads, 3)
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<forward_memory<K, delta> *>(memory);
     forward_block<K, delta> at(a, m, slices);
+    const int segment = static_cast<int>(blockIdx.x) % a.segments, begin = segment * a.length,
+              end = min(begin + a.length, a.chunks);
     float S[K / 2];
-    get_state<K>(S, a.S0, at.b, at.h, at.v + at.warp * 16);
-    at.load(0);
+    get_state<K>(S, a.segments > 1 ? segment_state(a, segment, K, at.V) : a.S0, at.b, at.h, at.v + at.warp * 16);
+    at.load(begin);
 #pragma unroll 1
-    for (int c = 0; c < a.chunks; c++) {
+    for (int c = begin; c < end; c++) {
         at.renew();
         copy_wait<0>();
         publish();
         __syncthreads();
-        if (c + 1 < a.chunks) at.prefetch_chunk(a, a.v, c + 1);
+        if (c + 1 < end) at.prefetch_chunk(a, a.v, c + 1);
         at.renew();
         place_product<K, false>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
         if constexpr (delta) place_product<K, true>(m.G, m.x, m.x, m.tokens, a.documents, at.warp);
@@ -217,8 +220,8 @@ __global__ void __launch_bounds__(column_threads, 3)
         at.template half_steps<0>(first, Y, S, rest, u);
         products_done(S); // not kept as bf16 all along
         at.template half_steps<1>(second, Y, S, rest, u);
-        const float end[2] = {power2(rest[0]), power2(rest[1])};
-        scale_blocks<0, 8>(Y, end);
+        const float last[2] = {power2(rest[0]), power2(rest[1])};
+        scale_blocks<0, 8>(Y, last);
         if (a.documents) keep_document(Y, m.tokens, m.tokens[63].z);
         if (delta && a.r.data) copy_columns(m.v, a, a.r, at.b, at.h, c, at.v, at.warp);
         auto *stage = reinterpret_cast<__nv_bfloat16 *>(m.P);
@@ -240,17 +243,18 @@ __global__ void __launch_bounds__(column_threads, 3)
         products_done(S);
         __syncthreads();
         at.renew();
-        if (c + 1 < a.chunks) at.load(c + 1);
+        if (c + 1 < end) at.load(c + 1);
         copy_columns(stage, a, a.o, at.b, at.h, c, at.v, at.warp);
     }
-    if (a.S_end.data) set_state<K>(S, a.S_end, at.b, at.h, at.v + at.warp * 16);
+    if (a.S_end.data && end == a.chunks) set_state<K>(S, a.S_end, at.b, at.h, at.v + at.warp * 16);
 }
 
 template <int K, bool delta> fwa_status launch_forward(cudaStream_t stream, const column_task &task, int V) {
     const auto kernel = column_forward_kernel<K, delta>;
     constexpr int bytes = sizeof(forward_memory<K, delta>);
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * (V / 64)), column_threads, bytes, stream, task, V / 64);
+    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * (V / 64) * task.segments), column_threads, bytes, stream,
+               task, V / 64);
     return FWA_OK;
 }
 

@@ -1,22 +1,23 @@
-// Chunk form of the column core, backward, the serial part (docs/kernels.md), from the last chunk to the first. With
-// the gradient of the state at the reference m of a block of eight steps as coefficients of the keys and queries,
+// Chunk form of the column core with residuals (falcon2), backward, the serial part (docs/kernels.md), from the last
+// chunk to the first. With the gradient of the state at the reference m of a block of eight steps as coefficients of
+// the keys and queries,
 //
 //   a_s = e^{m - u_s} (e^{u_C - m} X dS' + P^T (e^{u_i - m} dO) - G^T (e^{u_{i-1} - m} dr))_s      dr = dv = eta a
 //   dS = e^{u_C} dS' + Q^T (e^{u_i} dO) - X^T (e^{u_{i-1}} dr)                                     columns alone
 //
-// the terms with dr in falcon2 only, where they are solved for block after block as forward. dS' behind every chunk is
-// kept as bf16 for the chunk-parallel rest; dv of falcon2 and the gradient of the first state are overwritten.
+// dr solved for block after block as forward. dS' behind every chunk is kept as bf16 for the chunk-parallel rest; dv
+// and the gradient of the first state are overwritten.
 #include "kernels/cuda/chunk_column_steps.cuh"
 
 namespace {
 
 using namespace fwa;
 
-template <int K, bool delta> struct scan_memory {
-    __nv_bfloat16 q[64 * K], x[delta ? 64 * K : 512];
+template <int K> struct scan_memory {
+    __nv_bfloat16 q[64 * K], x[64 * K];
     __nv_bfloat16 d_o[64 * 64]; // later dv
     float beta[64 * 64];
-    float P[delta ? lower_floats : 4], G[delta ? lower_floats : 4];
+    float P[lower_floats], G[lower_floats];
     float4 tokens[64];
 };
 
@@ -45,19 +46,16 @@ __device__ void solve_steps_back(float (&dr)[4], float (&left)[4], float (&acc)[
     }
 }
 
-template <int K, bool delta> struct scan_block : column_place<K> {
+template <int K> struct scan_block : column_place<K> {
     using at = column_place<K>;
     const column_task &a;
-    scan_memory<K, delta> &m;
+    scan_memory<K> &m;
 
-    __device__ scan_block(const column_task &task, scan_memory<K, delta> &memory, int slices)
+    __device__ scan_block(const column_task &task, scan_memory<K> &memory, int slices)
         : at(task, static_cast<int>(blockIdx.x), slices), a(task), m(memory) {}
 
     __device__ void load(int c) const {
-        if constexpr (delta)
-            at::load_keys_queries(m.q, m.x, a, c);
-        else
-            load_steps<K, column_threads>(m.q, at::thread, a, a.q, at::b, at::h / a.group, c);
+        at::load_keys_queries(m.q, m.x, a, c);
         at::load_columns(m.d_o, a, a.d_o, c);
         load_floats(m.beta, at::thread, a, a.beta, at::b, at::h, c, at::v);
         load_tokens(m.tokens, at::thread, a, at::head, c);
@@ -79,43 +77,41 @@ template <int K, bool delta> struct scan_block : column_place<K> {
 #pragma unroll
             for (int i = 0; i < 32; i++) {
                 if (i >= j * 4 + 4) Y[i] *= by[i % 4 / 2];
-                if (delta) A[i] *= by[i % 4 / 2];
+                A[i] *= by[i % 4 / 2];
             }
             if (j % 2 == 1) get_columns(grads, m.d_o, j - 1, at::warp);
             float y[4];
             unpack_block(y, grads, j);
 #pragma unroll
             for (int e = 0; e < 4; e++) Y[j * 4 + e] = y[e] = y[e] * s.at[e];
-            if constexpr (delta) {
-                uint32_t operand[4];
-                rounded_operand(operand, y);
+            uint32_t operand[4];
+            rounded_operand(operand, y);
 #pragma unroll
-                for (int i = 0; i <= j; i++) add_product_of_rows(A + i * 4, operand, m.P + lower_at(j, i));
-                float acc[4] = {A[j * 4], A[j * 4 + 1], A[j * 4 + 2], A[j * 4 + 3]}, dr[4], left[4];
-                solve_steps_back(dr, left, acc, s, m.G + lower_at(j, j));
-                pack_block(kept, dr, j);
-                if (j % 2 == 0) place_columns(m.d_o, kept, j, at::warp);
+            for (int i = 0; i <= j; i++) add_product_of_rows(A + i * 4, operand, m.P + lower_at(j, i));
+            float acc[4] = {A[j * 4], A[j * 4 + 1], A[j * 4 + 2], A[j * 4 + 3]}, dr[4], left[4];
+            solve_steps_back(dr, left, acc, s, m.G + lower_at(j, j));
+            pack_block(kept, dr, j);
+            if (j % 2 == 0) place_columns(m.d_o, kept, j, at::warp);
 #pragma unroll
-                for (int e = 0; e < 4; e++) A[j * 4 + e] = left[e], left[e] = -left[e];
-                rounded_operand(operand, left);
+            for (int e = 0; e < 4; e++) A[j * 4 + e] = left[e], left[e] = -left[e];
+            rounded_operand(operand, left);
 #pragma unroll
-                for (int i = 0; i < j; i++) add_product_of_rows(A + i * 4, operand, m.G + lower_at(j, i));
-            }
+            for (int i = 0; i < j; i++) add_product_of_rows(A + i * 4, operand, m.G + lower_at(j, i));
 #pragma unroll
             for (int e = 0; e < 2; e++) middle[e] = s.middle[e], u[e] += s.middle[e] + s.rest[e];
         }
         const float by[2] = {power2(middle[0]), power2(middle[1])};
         scale_blocks<0, 8>(Y, by);
-        if constexpr (delta) scale_blocks<0, 8>(A, by);
+        scale_blocks<0, 8>(A, by);
     }
 };
 
-template <int K, bool delta>
+template <int K>
 __global__ void __launch_bounds__(column_threads, 3)
     column_scan_kernel(const __grid_constant__ column_task a, int slices) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    auto &m = *reinterpret_cast<scan_memory<K, delta> *>(memory);
-    scan_block<K, delta> at(a, m, slices);
+    auto &m = *reinterpret_cast<scan_memory<K> *>(memory);
+    scan_block<K> at(a, m, slices);
     float dS[K / 2];
     get_state<K>(dS, a.dS_end, at.b, at.h, at.v + at.warp * 16);
     at.load(a.chunks - 1);
@@ -127,29 +123,25 @@ __global__ void __launch_bounds__(column_threads, 3)
         __syncthreads();
         if (c > 0) at.prefetch_chunk(a, a.d_o, c - 1);
         at.renew();
-        if constexpr (delta) {
-            place_product<K, false>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
-            place_product<K, true>(m.G, m.x, m.x, m.tokens, a.documents, at.warp);
-        }
+        place_product<K, false>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
+        place_product<K, true>(m.G, m.x, m.x, m.tokens, a.documents, at.warp);
         float Y[32], A[32], u[2];
         {
             uint32_t rows[K / 16][4];
 #pragma unroll
             for (int step = 0; step < K / 16; step++) fragment(rows[step], dS, step);
             keep_state<K>(state_at<K>(a.grads, a, at.head, c, at.V, at.v + at.warp * 16), rows);
-            if constexpr (delta) {
-                state_product<K>(A, rows, operand_tile(m.x));
-                if (a.documents) keep_document(A, m.tokens, m.tokens[63].z);
-                __syncthreads();
-            }
+            state_product<K>(A, rows, operand_tile(m.x));
+            if (a.documents) keep_document(A, m.tokens, m.tokens[63].z);
+            __syncthreads();
         }
         at.renew();
         at.steps(Y, A, u);
         if (a.documents) {
             keep_document(Y, m.tokens, 0.0f);
-            if (delta) keep_document(A, m.tokens, 0.0f);
+            keep_document(A, m.tokens, 0.0f);
         }
-        if (delta) copy_columns(m.d_o, a, a.dv, at.b, at.h, c, at.v, at.warp);
+        copy_columns(m.d_o, a, a.dv, at.b, at.h, c, at.v, at.warp);
         const bool emptied = a.documents && m.tokens[63].z > 0.0f;
         const float by[2] = {emptied ? 0.0f : power2(u[0]), emptied ? 0.0f : power2(u[1])};
 #pragma unroll
@@ -158,18 +150,16 @@ __global__ void __launch_bounds__(column_threads, 3)
 #pragma unroll
         for (int step = 0; step < 4; step++) {
             fragment(reading[step], Y, step);
-            if (delta) {
-                fragment(seeing[step], A, step);
+            fragment(seeing[step], A, step);
 #pragma unroll
-                for (int e = 0; e < 4; e++) seeing[step][e] ^= 0x80008000u; // minus
-            }
+            for (int e = 0; e < 4; e++) seeing[step][e] ^= 0x80008000u; // minus
         }
         const operand_tile q(m.q), x(m.x);
         products_begin();
 #pragma unroll
         for (int step = 0; step < 4; step++) {
             product<K, 1>(dS, reading[step], q.mn(step * 16 * 64, 64), true);
-            if constexpr (delta) product<K, 1>(dS, seeing[step], x.mn(step * 16 * 64, 64), true);
+            product<K, 1>(dS, seeing[step], x.mn(step * 16 * 64, 64), true);
         }
         products_commit();
         products_wait<0>();
@@ -181,9 +171,9 @@ __global__ void __launch_bounds__(column_threads, 3)
     if (a.dS0.data) set_state<K>(dS, a.dS0, at.b, at.h, at.v + at.warp * 16);
 }
 
-template <int K, bool delta> fwa_status launch_scan(cudaStream_t stream, const column_task &task, int V) {
-    const auto kernel = column_scan_kernel<K, delta>;
-    constexpr int bytes = sizeof(scan_memory<K, delta>);
+template <int K> fwa_status launch_scan(cudaStream_t stream, const column_task &task, int V) {
+    const auto kernel = column_scan_kernel<K>;
+    constexpr int bytes = sizeof(scan_memory<K>);
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * (V / 64)), column_threads, bytes, stream, task, V / 64);
     return FWA_OK;
@@ -193,9 +183,8 @@ template <int K, bool delta> fwa_status launch_scan(cudaStream_t stream, const c
 
 namespace fwa {
 
-fwa_status chunk_column_scan(cudaStream_t stream, const column_task &task, int K, int V, bool delta) {
-    if (delta) return K == 64 ? launch_scan<64, true>(stream, task, V) : launch_scan<128, true>(stream, task, V);
-    return K == 64 ? launch_scan<64, false>(stream, task, V) : launch_scan<128, false>(stream, task, V);
+fwa_status chunk_column_scan(cudaStream_t stream, const column_task &task, int K, int V) {
+    return K == 64 ? launch_scan<64>(stream, task, V) : launch_scan<128>(stream, task, V);
 }
 
 } // namespace fwa

@@ -222,12 +222,16 @@ template <int K> struct column_place {
         load_steps<64, column_threads>(tile, thread, a, view, b, h, c);
     }
     // What chunk c needs into the second level of the cache; view: of v or the gradient of o.
-    __device__ void prefetch_chunk(const column_task &a, const chunk_view &view, int c) const {
-        const int t = c * 64 + thread / 2, half = thread % 2, hq = h / a.group;
+    __device__ void prefetch_columns(const column_task &a, const chunk_view &view, int c) const {
+        const int t = c * 64 + thread / 2, half = thread % 2;
         if (t >= a.T) return;
         prefetch_far(a.beta.row(b, t, h) + v + half * 32);
         if (half == 0 && view.data) prefetch_far(view.row(b, t, h) + v);
-        if (K == 64 && half > 0) return;
+    }
+    __device__ void prefetch_chunk(const column_task &a, const chunk_view &view, int c) const {
+        const int t = c * 64 + thread / 2, half = thread % 2, hq = h / a.group;
+        prefetch_columns(a, view, c);
+        if (t >= a.T || (K == 64 && half > 0)) return;
         prefetch_far(a.q.row(b, t, hq) + half * 64);
         if (t >= a.shift) prefetch_far(a.k.row(b, t - a.shift, hq) + half * 64);
     }
