@@ -123,6 +123,7 @@ static fwa_status check_state(const fwa_rule *rule, const fwa_backend *backend, 
     const fwa_mixer_shape *s = &call->shape;
     const fwa_dtype mst = backend->master, S_type = state->S.dtype == backend->compute ? backend->compute : mst;
     const bool matrix = rule->state == FWA_STATE_MATRIX;
+    const fwa_dtype tail = !matrix && call->in.tail_x.dtype == backend->compute ? backend->compute : mst;
     FWA_CHECK(matrix || !(state->S.data || state->z.data || state->k_last.data), FWA_USAGE,
               "%s: the state %s holds S, z or k_last, expected tail_x and tail_v only", rule->name, which);
     FWA_CHECK(call->options.normalized_read || !state->z.data, FWA_USAGE,
@@ -139,8 +140,8 @@ static fwa_status check_state(const fwa_rule *rule, const fwa_backend *backend, 
     FWA_CHECK(rows > 0, FWA_USAGE, "%s: the state %s holds a tail, expected none: %s", rule->name, which,
               matrix ? "the window is 1 or has no pair yet" : "the cache is empty");
     const wanted tails[] = {
-        {"tail_x", state->tail_x, mst, false, {s->B, rows, s->Hq, s->K}},
-        {"tail_v", state->tail_v, mst, false, {s->B, rows, s->H, s->V}},
+        {"tail_x", state->tail_x, tail, false, {s->B, rows, s->Hq, s->K}},
+        {"tail_v", state->tail_v, tail, false, {s->B, rows, s->H, s->V}},
     };
     EXPECT_ALL(rule, tails);
     return FWA_OK;

@@ -7,8 +7,8 @@
 //   S [B,H,K,V]       z [B,H,K]        k_last [B,Hq,K]       tail_x [B,n,Hq,K], tail_v [B,n,H,V]
 //
 // H is a multiple of Hq: value head h reads query/key head h / (H/Hq). q, k, v, o, S0 as the layer hands them are
-// "act", scalars are "mst" (ops.def); state tensors are mst. The CPU kernels, in double, are the truth all others are
-// held to.
+// "act", scalars are "mst" (ops.def); state tensors are mst, but the rows of an incoming cache may also be act, and
+// then all tails of the call are. The CPU kernels, in double, are the truth all others are held to.
 #ifndef FWA_KERNELS_RULE_H
 #define FWA_KERNELS_RULE_H
 

@@ -45,7 +45,8 @@ typedef struct fwa_mixer_layer {
 // memory (layers/memory.h) conv is its own.
 typedef struct fwa_mixer_cut {
     fwa_tensor conv;         // [B,W-1,columns of q, k, v] rows of the projection
-    fwa_tensor keys, values; // [B,.,Hq,K], [B,.,H,V] mst: the last rows, under next_latent one more key than pairs
+    fwa_tensor keys, values; // [B,.,Hq,K], [B,.,H,V] mst, of attention act: the last rows, under next_latent one
+                             // more key than pairs
     fwa_tensor states;       // [groups,.] mst: S and z
 } fwa_mixer_cut;
 

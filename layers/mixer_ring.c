@@ -76,6 +76,11 @@ int64_t fwa_mixer_ring_reach(const fwa_mixer_layer *layer, const fwa_layer_conte
     return fwa_max(r.conv, r.values);
 }
 
+// Type of the rows that come in: what the rules take of a window, as they were computed of a cache, which is long.
+static fwa_dtype row_type(const fwa_layer_context *ctx, const ring *r) {
+    return r->matrix ? ctx->backend->master : ctx->backend->compute;
+}
+
 static bool is_first(const fwa_layer_context *ctx) {
     return ctx->sp->rank == 0;
 }
@@ -89,7 +94,7 @@ typedef struct ring_scratch {
     fwa_tensor rule;           // u8, of one group's call
     fwa_tensor send, receive;  // [state] mst: of one group
     fwa_tensor dconv;          // act, as cut.conv
-    fwa_tensor dkeys, dvalues; // mst, as cut.keys and cut.values
+    fwa_tensor dkeys, dvalues; // as cut.keys and cut.values
     fwa_tensor dq, dk;         // act: of a group that shares its query head
     fwa_tensor rows;           // act: keys or values on their way, where the types differ
     fwa_tensor halo;           // u8, of fwa_halo_*
@@ -110,7 +115,7 @@ static int64_t row_bytes(const fwa_layer_context *ctx, int64_t columns) {
 static ring_scratch lay_out(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, const ring *r, size_t rule,
                             char *base) {
     const fwa_mixer_shape *s = &layer->shape;
-    const fwa_dtype act = ctx->backend->compute, mst = ctx->backend->master;
+    const fwa_dtype act = ctx->backend->compute, mst = ctx->backend->master, type = row_type(ctx, r);
     const int64_t B = ctx->B, keys = fwa_halo_rows(ctx, r->keys), values = fwa_halo_rows(ctx, r->values);
     const int64_t conv = is_first(ctx) ? 0 : r->conv, width = fwa_max(s->Hq * s->K, s->H * s->V);
     size_t message = fwa_halo_scratch(ctx, r->conv, (size_t)row_bytes(ctx, r->columns));
@@ -123,13 +128,13 @@ static ring_scratch lay_out(const fwa_mixer_layer *layer, const fwa_layer_contex
     x.send = take(&x, base, mst, 1, (int64_t[]){r->state});
     x.receive = take(&x, base, mst, 1, (int64_t[]){r->state});
     x.dconv = take(&x, base, act, 3, (int64_t[]){B, conv, r->columns});
-    x.dkeys = take(&x, base, mst, 4, (int64_t[]){B, keys, s->Hq, s->K});
-    x.dvalues = take(&x, base, mst, 4, (int64_t[]){B, values, s->H, s->V});
+    x.dkeys = take(&x, base, type, 4, (int64_t[]){B, keys, s->Hq, s->K});
+    x.dvalues = take(&x, base, type, 4, (int64_t[]){B, values, s->H, s->V});
     if (r->shared) {
         x.dq = take(&x, base, act, 4, (int64_t[]){r->nb, ctx->T, 1, s->K});
         x.dk = take(&x, base, act, 4, (int64_t[]){r->nb, ctx->T, 1, s->K});
     }
-    if (act != mst) x.rows = take(&x, base, act, 2, (int64_t[]){B * keys, width});
+    if (act != type) x.rows = take(&x, base, act, 2, (int64_t[]){B * keys, width});
     return x;
 }
 
@@ -238,13 +243,14 @@ fwa_status fwa_mixer_ring_plan(const fwa_mixer_layer *layer, const fwa_layer_con
     const fwa_mixer_shape *s = &layer->shape;
     const fwa_dtype act = ctx->backend->compute, mst = ctx->backend->master;
     const ring r = ring_of(layer, ctx);
+    const fwa_dtype type = row_type(ctx, &r);
     const int64_t B = ctx->B, keys = fwa_halo_rows(ctx, r.keys), values = fwa_halo_rows(ctx, r.values);
     fwa_mixer_cut *cut = &acts->cut;
     FWA_TRY(check_most_groups());
     if (r.conv > 0 && !is_first(ctx))
         FWA_TRY(fwa_arena_plan(arena, &cut->conv, act, 3, (int64_t[]){B, r.conv, r.columns}));
-    if (keys > 0) FWA_TRY(fwa_arena_plan(arena, &cut->keys, mst, 4, (int64_t[]){B, keys, s->Hq, s->K}));
-    if (values > 0) FWA_TRY(fwa_arena_plan(arena, &cut->values, mst, 4, (int64_t[]){B, values, s->H, s->V}));
+    if (keys > 0) FWA_TRY(fwa_arena_plan(arena, &cut->keys, type, 4, (int64_t[]){B, keys, s->Hq, s->K}));
+    if (values > 0) FWA_TRY(fwa_arena_plan(arena, &cut->values, type, 4, (int64_t[]){B, values, s->H, s->V}));
     if (r.matrix && !is_first(ctx))
         FWA_TRY(fwa_arena_plan(arena, &cut->states, mst, 2, (int64_t[]){r.groups, r.state}));
     size_t saved = 0, rule = 0;
@@ -309,7 +315,7 @@ static fwa_tensor rows_like(const ring_scratch *x, fwa_tensor t, fwa_dtype act) 
     return fwa_tensor_3d(data, act, t.shape[0], t.shape[1], t.shape[2] * t.shape[3]);
 }
 
-// kept [B,rows,heads,K] mst = the rows of x [B,T,heads,K] act in front of this piece.
+// kept [B,rows,heads,K] = the rows of x [B,T,heads,K] act in front of this piece.
 static fwa_status receive_rows(const fwa_layer_context *ctx, const ring_scratch *s, fwa_tensor kept, fwa_tensor x,
                                int64_t wanted) {
     if (wanted == 0) return FWA_OK;
@@ -321,7 +327,7 @@ static fwa_status receive_rows(const fwa_layer_context *ctx, const ring_scratch 
                                    fwa_tensor_1d(rows.data, rows.dtype, fwa_tensor_count(rows)));
 }
 
-// dx [B,T,heads,K] act += what the ranks behind have for it; `d` mst is what this one has for those before.
+// dx [B,T,heads,K] act += what the ranks behind have for it; `d` is what this one has for those before.
 static fwa_status return_rows(const fwa_layer_context *ctx, const ring_scratch *s, fwa_tensor dx, fwa_tensor d,
                               int64_t wanted) {
     if (wanted == 0) return FWA_OK;

@@ -21,6 +21,7 @@ typedef struct case_spec {
     bool S0, k_prev; // incoming state (S0: with z under a normalised read)
     bool state_out;  // all state outputs that the rule has
     bool arriving;   // gradients of the state outputs arrive too
+    bool act_tail;   // on a device the incoming cache is of the activations' type
     bool reset;
 } case_spec;
 

@@ -31,6 +31,8 @@ static int64_t size_of(const fwa_bench_sizes *s, char letter) {
         return s->F;
     case 'N':
         return s->N;
+    case 'E':
+        return s->earlier;
     case 'R':
         return s->B * s->T;
     case 'r':
@@ -140,6 +142,14 @@ static void add_cost(void *user, int op, fwa_cost cost) {
     sum->flops += cost.flops;
 }
 
+// Every token sees all earlier rows; they are read once, and their gradients written.
+static void add_earlier_cost(const fwa_bench_call *call, int pass, fwa_cost *cost) {
+    const fwa_bench_sizes *s = &call->sizes;
+    const double passes = pass + 1, rows = (double)(s->B * s->earlier), row = (double)(s->Hq * s->K + s->H * s->V);
+    cost->bytes += passes * rows * row * (double)fwa_dtype_size(call->backend->compute);
+    cost->flops += passes * rows * row * 2.0 * (double)s->T;
+}
+
 fwa_status fwa_bench_cost(fwa_bench_call *call, int pass, fwa_cost *cost) {
     *cost = (fwa_cost){0, 0};
     if (call->of->rule) {
@@ -147,6 +157,7 @@ fwa_status fwa_bench_cost(fwa_bench_call *call, int pass, fwa_cost *cost) {
         const fwa_mixer_shape shape = {s->B, s->T, s->Hq, s->H, s->K, s->V};
         const fwa_mixer_options options = fwa_mixer_options_default(call->of->rule);
         *cost = fwa_rule_cost(call->of->rule, &options, &shape, call->backend, pass == 1);
+        add_earlier_cost(call, pass, cost);
         return FWA_OK;
     }
     FWA_TRY(fwa_op_meter_start(call->backend, add_cost, cost));

@@ -11,11 +11,11 @@
 extern "C" {
 #endif
 
-enum { FWA_BENCH_ARGUMENTS = 16, FWA_BENCH_CONVOLUTION = 4 };
+enum { FWA_BENCH_ARGUMENTS = 18, FWA_BENCH_CONVOLUTION = 4 };
 
-// Letters of core/shape.h.
+// Letters of core/shape.h. earlier: keys and values in front of the sequences, of rules that keep a cache.
 typedef struct fwa_bench_sizes {
-    int64_t B, T, Hq, H, K, V, D, F, N;
+    int64_t B, T, Hq, H, K, V, D, F, N, earlier;
 } fwa_bench_sizes;
 
 // What a pass reads, overwrites, or adds to.
@@ -32,7 +32,7 @@ typedef enum fwa_bench_type {
 typedef struct fwa_bench_argument {
     const char *name;
     // Dimensions with a space between; letters of a dimension multiply: "B T G K", "R 2F". B T G (heads of q and k) H K
-    // V D F N; R = B T rows; r = a quarter of them, but 8192 at most, as the
+    // V D F N; E earlier rows; R = B T rows; r = a quarter of them, but 8192 at most, as the
     // head works on a piece at once; W = 4. NULL: absent.
     const char *shape;
     fwa_bench_role role;
@@ -64,7 +64,8 @@ struct fwa_bench_call {
 
 int fwa_bench_operator_count(void);
 const fwa_bench_case *fwa_bench_operator(int index); // bench_operators.c
-// The case of a rule, at the sizes of a layer: rules with one head of q and k have Hq = 1.
+// The case of a rule, at the sizes of a layer: rules with one head of q and k have Hq = 1, those without a cache no
+// earlier rows.
 void fwa_bench_rule_case(fwa_bench_case *out, const fwa_rule *rule, fwa_bench_sizes *sizes); // bench_rules.c
 // saved and scratch of an opened call of a rule.
 FWA_MUST_CHECK fwa_status fwa_bench_rule_memory(fwa_bench_call *call);

@@ -1,6 +1,7 @@
 // fwa bench op [NAME ...|rules|operators|all]: forward and backward of mixing rules and operators on a backend.
 //
-// The check: at the first sequence of the batch (its first 1024 tokens at most) every result equals the CPU's in f64,
+// The check: at the first sequence of the batch (its first 1024 tokens at most, fewer behind many earlier ones) every
+// result equals the CPU's in f64,
 // that of a rule its recurrence's; and at the whole size the rows of these tokens do, forward, and backward where no
 // later token reaches them. Times are medians by the backend's timers. Beside them stands what the work moves and
 // computes at least, and the share of the device's own rates for a copy and a product (train/floor.h), measured in the
@@ -59,7 +60,7 @@ static fwa_status check(const bench *b, const fwa_bench_case *of, const fwa_benc
     fwa_bench_call truth = {0}, small = {0};
     fwa_status status = FWA_OK;
     first.B = 1;
-    first.T = fwa_min(sizes->T, MOST_CHECKED);
+    first.T = fwa_min(sizes->T, MOST_CHECKED * MOST_CHECKED / (MOST_CHECKED + fwa_min(sizes->earlier, 65536)));
     FWA_TRY_GOTO(fwa_bench_open(&truth, b->truth, of, &first, FWA_FORM_RECURRENT), done);
     FWA_TRY_GOTO(run_passes(&truth, b->backend), done);
     FWA_TRY_GOTO(compare_at(b, of, &first, &truth, false, &small, worst), done);
@@ -92,14 +93,15 @@ static void print_row(const bench *b, const fwa_bench_call *call, int pass, cons
     }
     printf("{\"bench\": \"op\", \"name\": \"%s\", \"pass\": \"%s\", \"backend\": \"%s\", \"dtype\": \"%s\", "
            "\"threads\": %d, \"B\": %lld, \"T\": %lld, \"Hq\": %lld, \"H\": %lld, \"K\": %lld, \"V\": %lld, "
-           "\"D\": %lld, \"F\": %lld, \"N\": %lld, \"ms_median\": %.6g, \"ms_min\": %.6g, \"bytes\": %.0f, "
+           "\"D\": %lld, \"F\": %lld, \"N\": %lld, \"earlier\": %lld, \"ms_median\": %.6g, \"ms_min\": %.6g, "
+           "\"bytes\": %.0f, "
            "\"flops\": %.0f, \"floor_ms\": %.6g, \"share\": %.4f, \"copy_gb_per_s\": %.1f, "
            "\"product_tflop_per_s\": %.3f, \"error\": %.3g, \"limit\": %.3g}\n",
            call->of->name, pass_names[pass], b->backend->name, fwa_dtype_name(b->backend->compute), b->backend->threads,
            (long long)s->B, (long long)s->T, (long long)s->Hq, (long long)s->H, (long long)s->K, (long long)s->V,
-           (long long)s->D, (long long)s->F, (long long)s->N, 1e3 * median, 1e3 * least, cost.bytes, cost.flops,
-           1e3 * fwa_floor_seconds(&b->floor, cost), share, 1e-9 * b->floor.copy, 1e-12 * b->floor.product,
-           worst->error, worst->limit);
+           (long long)s->D, (long long)s->F, (long long)s->N, (long long)s->earlier, 1e3 * median, 1e3 * least,
+           cost.bytes, cost.flops, 1e3 * fwa_floor_seconds(&b->floor, cost), share, 1e-9 * b->floor.copy,
+           1e-12 * b->floor.product, worst->error, worst->limit);
 }
 
 static fwa_status bench_pass(bench *b, fwa_bench_call *call, int pass, const fwa_bench_error *worst) {
@@ -212,7 +214,7 @@ static fwa_status read_sizes(const fwa_arguments *a, bool cuda, fwa_bench_sizes 
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         FWA_TRY(fwa_arguments_integer(a, options[i].name, options[i].standard, 1, INT32_MAX, options[i].value));
     s->Hq = s->H;
-    return FWA_OK;
+    return fwa_arguments_integer(a, "--earlier", 0, 0, INT32_MAX, &s->earlier);
 }
 
 static fwa_status read_backend(const fwa_arguments *a, bool *cuda, fwa_dtype *dtype) {
@@ -252,10 +254,11 @@ done:
 }
 
 fwa_status fwa_bench_op(fwa_world *world, int argc, char **argv) {
-    static const fwa_option options[] = {{"--backend", true}, {"--dtype", true},   {"--form", true}, {"--B", true},
-                                         {"--T", true},       {"--H", true},       {"--K", true},    {"--V", true},
-                                         {"--D", true},       {"--F", true},       {"--N", true},    {"--json", false},
-                                         {"--threads", true}, {"--repeats", true}, {NULL, false}};
+    static const fwa_option options[] = {
+        {"--backend", true}, {"--dtype", true},   {"--form", true},    {"--B", true},
+        {"--T", true},       {"--H", true},       {"--K", true},       {"--V", true},
+        {"--D", true},       {"--F", true},       {"--N", true},       {"--earlier", true},
+        {"--json", false},   {"--threads", true}, {"--repeats", true}, {NULL, false}};
     fwa_arguments arguments;
     bench b = {0};
     int64_t repeats, threads;

@@ -1,11 +1,31 @@
-// A mixing rule as a case of `fwa bench op`: whole fresh sequences, without state that comes in or leaves.
+// A mixing rule as a case of `fwa bench op`: whole fresh sequences, without state that comes in or leaves; of a cache,
+// if asked for, as a piece of a sequence with keys and values in front.
 #include <math.h>
 #include <string.h>
 
 #include "core/shape.h"
 #include "train/bench_case.h"
 
-enum { Q, K_, V_, BETA, LAMBDA, LOG_DECAY, O, D_O, DQ, DK, DV, DBETA, DLAMBDA, DLOG_DECAY };
+enum {
+    Q,
+    K_,
+    V_,
+    BETA,
+    LAMBDA,
+    LOG_DECAY,
+    O,
+    D_O,
+    DQ,
+    DK,
+    DV,
+    DBETA,
+    DLAMBDA,
+    DLOG_DECAY,
+    KEYS,
+    VALUES,
+    DKEYS,
+    DVALUES
+};
 
 // Sizes of mamba2's block of width 768 (docs/models.md): one head of q and k of 128 for 24 heads of 64.
 enum { STATE_SPACE_KEY = 128, STATE_SPACE_VALUE = 64 };
@@ -25,6 +45,8 @@ static fwa_mixer_call mixer_call(const fwa_bench_call *c) {
     call.lambda = c->t[LAMBDA];
     call.log_decay = c->t[LOG_DECAY];
     call.o = c->t[O];
+    call.in.tail_x = c->t[KEYS];
+    call.in.tail_v = c->t[VALUES];
     call.saved = c->saved;
     call.scratch = c->scratch;
     return call;
@@ -46,16 +68,21 @@ static fwa_status backward(const fwa_bench_call *c) {
     grads.dbeta = c->t[DBETA];
     grads.dlambda = c->t[DLAMBDA];
     grads.dlog_decay = c->t[DLOG_DECAY];
+    grads.d_in.tail_x = c->t[DKEYS];
+    grads.d_in.tail_v = c->t[DVALUES];
     return c->kernels->backward(c->backend, c->backend->stream, &call, &grads);
 }
 
 static void pair(fwa_bench_case *c, int at, const char *name, const char *dname, const char *shape, fwa_bench_type type,
                  double low, double high) {
     c->argument[at] = (fwa_bench_argument){name, shape, FWA_BENCH_IN, type, false, low, high};
-    c->argument[at == Q    ? DQ
-                : at == K_ ? DK
-                : at == V_ ? DV
-                           : at - BETA + DBETA] = (fwa_bench_argument){dname, shape, FWA_BENCH_OUT, type, true, 0, 0};
+    c->argument[at == Q        ? DQ
+                : at == K_     ? DK
+                : at == V_     ? DV
+                : at == KEYS   ? DKEYS
+                : at == VALUES ? DVALUES
+                               : at - BETA + DBETA] =
+        (fwa_bench_argument){dname, shape, FWA_BENCH_OUT, type, true, 0, 0};
 }
 
 // Keys have about length 1, which rules without a normalised step need.
@@ -67,6 +94,7 @@ void fwa_bench_rule_case(fwa_bench_case *out, const fwa_rule *rule, fwa_bench_si
         sizes->V = STATE_SPACE_VALUE;
         sizes->Hq = 1;
     }
+    if (rule->state != FWA_STATE_CACHE) sizes->earlier = 0;
     const double unit = sqrt(3.0 / (double)sizes->K);
     memset(out, 0, sizeof *out);
     out->name = rule->name;
@@ -76,6 +104,10 @@ void fwa_bench_rule_case(fwa_bench_case *out, const fwa_rule *rule, fwa_bench_si
     pair(out, Q, "q", "dq", "B T G K", FWA_BENCH_ACT, -unit, unit);
     pair(out, K_, "k", "dk", "B T G K", FWA_BENCH_ACT, -unit, unit);
     pair(out, V_, "v", "dv", "B T H V", FWA_BENCH_ACT, -2, 2);
+    if (sizes->earlier > 0) {
+        pair(out, KEYS, "keys", "dkeys", "B E G K", FWA_BENCH_ACT, -unit, unit);
+        pair(out, VALUES, "values", "dvalues", "B E H V", FWA_BENCH_ACT, -2, 2);
+    }
     if (channel || (rule->inputs & FWA_INPUT_BETA))
         pair(out, BETA, "beta", "dbeta", channel ? "B T H V" : "B T H", FWA_BENCH_MST, 0.1, 1);
     if (rule->inputs & FWA_INPUT_LAMBDA) pair(out, LAMBDA, "lambda", "dlambda", "B T H", FWA_BENCH_MST, 0.001, 0.05);

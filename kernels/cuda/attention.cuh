@@ -1,8 +1,10 @@
-// Softmax attention without carried state on tensor cores: what mixer_softmax.cu asks of a kernel for it. Kernels stand
-// in one list there, the preferred one first; forward and backward are chosen each for itself, so all keep the same
-// things between the passes: o, where the forward pass wrote it, and lse.
+// Softmax attention on tensor cores: what mixer_softmax.cu asks of a kernel for it. Kernels stand in one list there,
+// the preferred one first; forward and backward are chosen each for itself, so all keep the same things between the
+// passes: o, where the forward pass wrote it, and lse.
 //
 //   s_tj = scale q_t . k_j, j <= t     p_tj = e^{s_tj - lse_t}     o_t = sum_j p_tj v_j     lse_t = ln sum_j e^{s_tj}
+//
+// j runs over the n earlier keys, which every query sees, and then over the sequence's own up to t.
 #ifndef FWA_KERNELS_CUDA_ATTENTION_CUH
 #define FWA_KERNELS_CUDA_ATTENTION_CUH
 
@@ -18,13 +20,17 @@ namespace fwa {
 // they are then a guess (dense), and may change.
 struct attention_task {
     fwa_mixer_shape shape;
-    float scale;                // K^{-1/2}
-    fwa_tensor q, k;            // [B,T,Hq,K]
-    fwa_tensor v, o;            // [B,T,H,V]
-    fwa_tensor reset;           // [B,T] u8, 1 at a document's first token; without dimensions: none
-    float *lse;                 // [B,H,T]; forward, null: not wanted
-    fwa_tensor d_o, dq, dk, dv; // backward only, all present; dq, dk, dv are overwritten
-    void *scratch;              // 256-byte aligned, of the size that refusal() gave
+    float scale;      // K^{-1/2}
+    fwa_tensor q, k;  // [B,T,Hq,K]
+    fwa_tensor v, o;  // [B,T,H,V]
+    fwa_tensor reset; // [B,T] u8, 1 at a document's first token; without dimensions: none
+    // Keys and values in front of the sequence, [B,n,Hq,K] and [B,n,H,V], and the document starts among them, [B,n];
+    // without dimensions: none.
+    fwa_tensor earlier_k, earlier_v, earlier_reset;
+    float *lse;                          // [B,H,T]; forward, null: not wanted
+    fwa_tensor d_o, dq, dk, dv;          // backward only, all present; all but d_o are overwritten
+    fwa_tensor d_earlier_k, d_earlier_v; // the same, where there are earlier keys
+    void *scratch;                       // 256-byte aligned, of the size that refusal() gave
 };
 
 struct attention_kernel {

@@ -132,6 +132,7 @@ fwa_status make_plan(fwa_cudnn *cudnn, const attention_task &a, bool backward, c
 
 const char *outside_limits(const attention_task &a) {
     if (a.reset.ndim > 0) return "documents";
+    if (a.earlier_k.ndim > 0) return "keys in front of the sequence";
     if (a.shape.Hq != a.shape.H) return "query heads that value heads share";
     if (a.shape.K % 8 || a.shape.V % 8) return "heads of a size that is no multiple of 8";
     return a.shape.K > 128 || a.shape.V > 128 ? "heads larger than 128" : nullptr;

@@ -187,7 +187,8 @@ namespace fwa {
 
 bool attention_decode_takes(const fwa_mixer_call *call) {
     const fwa_mixer_shape &s = call->shape;
-    return call->form == FWA_FORM_RECURRENT && s.T == 1 && !call->save && call->reset.ndim == 0 &&
+    const bool reads = call->in.tail_x.ndim == 0 || call->in.tail_x.dtype == FWA_F32;
+    return call->form == FWA_FORM_RECURRENT && s.T == 1 && !call->save && call->reset.ndim == 0 && reads &&
            call->out.tail_x.ndim == 0 && call->out.tail_v.ndim == 0 && s.K <= most_columns && s.V <= most_columns;
 }
 

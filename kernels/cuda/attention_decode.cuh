@@ -8,8 +8,8 @@
 
 namespace fwa {
 
-// Whether the call is of that kind: recurrent, T = 1, sequences of one document, nothing saved and no cache written,
-// K and V at most 256. Reads no memory, so also before it is bound.
+// Whether the call is of that kind: recurrent, T = 1, sequences of one document, nothing saved, a cache of fp32 and
+// none written, K and V at most 256. Reads no memory, so also before it is bound.
 bool attention_decode_takes(const fwa_mixer_call *call);
 // Bytes of scratch, for any number of rows in the cache.
 size_t attention_decode_scratch(const fwa_mixer_call *call);

@@ -32,14 +32,18 @@ struct rows {
 };
 
 // What the kernels are told; attention_task has the meaning.
+// The kernels count keys through: the n earlier ones, which are rounded up to whole blocks, then the sequence's own.
+// Own key j is number before + j, and numbers n .. before - 1 stand for nothing.
 struct task {
     int B, T, Hq, H, group; // group: H / Hq
     int padded;             // T rounded up to block_rows
+    int n, before;          // earlier keys, and rounded up to block_rows
     float scale;
     rows q, k, v, o, d_o, dq, dk, dv;
+    rows earlier_k, earlier_v, d_earlier_k, d_earlier_v;
     float *lse;     // [B,H,T], null: not wanted
     float2 *sums;   // backward: [B,H,padded] log2(e) lse_t and D_t = d_o_t . o_t, 0 beyond T
-    int32_t *first; // [B,T] first row that a query sees; null: 0
+    int32_t *first; // [B,T] number of the first key that a query sees; null: 0
 };
 
 __device__ inline int lane() {
@@ -80,6 +84,37 @@ template <int count, int columns> struct matrix {
         for (int i = 0; i < count; i += step, x += step * from.t) copy_async(to + i * 64, x, begin + row + i < end);
     }
 };
+
+// Keys or values of a head by their numbers. `cut`: there are earlier ones; else the code for them is left out.
+template <bool cut> struct numbered {
+    rows earlier, own;
+
+    template <typename M> __device__ void fetch(const task &a, const M &to, int number) const {
+        if constexpr (cut) {
+            const bool early = number < a.before;
+            to.fetch(early ? earlier : own, early ? number : number - a.before, early ? a.n : a.T);
+        } else {
+            to.fetch(own, number, a.T);
+        }
+    }
+};
+template <bool cut> __device__ inline numbered<cut> keys_of(const task &a, int b, int h) {
+    return {a.earlier_k.head(b, h), a.k.head(b, h)};
+}
+template <bool cut> __device__ inline numbered<cut> values_of(const task &a, int b, int h) {
+    return {a.earlier_v.head(b, h), a.v.head(b, h)};
+}
+// Number of the first own key.
+template <bool cut> __device__ inline int before_of(const task &a) {
+    return cut ? a.before : 0;
+}
+// Whether a number stands for nothing, and whether one of `count` from j0 on, up to a whole block, does.
+template <bool cut> __device__ inline bool is_empty(const task &a, int j) {
+    return cut && j >= a.n && j < a.before;
+}
+template <bool cut> __device__ inline bool has_empty(const task &a, int j0, int count) {
+    return cut && j0 + count > a.n && j0 < a.before;
+}
 
 // n matrices that are filled in turn.
 template <typename M, int n> struct ring {

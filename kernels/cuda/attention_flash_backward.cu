@@ -14,7 +14,7 @@ namespace {
 
 constexpr int step_rows = 64; // keys, or queries, a step
 
-template <int K, int V> struct queries_block {
+template <int K, int V, bool cut> struct queries_block {
     using query_rows = matrix<block_rows, K>;
     using output_rows = matrix<block_rows, V>;
     using key_rows = matrix<step_rows, K>;
@@ -34,6 +34,7 @@ template <int K, int V> struct queries_block {
     float2 *space;
     const int32_t *first;
     int own, sees_all; // the warp's first query; keys from here on are seen by every query that they precede
+    int before;        // number of the first own key
     float scale;
     float dq[K / 8][4];
     uint32_t ds[step_rows / 16][4];
@@ -48,6 +49,7 @@ template <int K, int V> struct queries_block {
         values = shared.take<ring<value_rows, 2>>();
         space = reinterpret_cast<float2 *>(shared.free);
         scale = a.scale * log2_e;
+        before = before_of<cut>(a);
     }
 
     __device__ int value_head(const walk &w, int m) const {
@@ -87,7 +89,7 @@ template <int K, int V> struct queries_block {
     }
 
     __device__ bool sees(int t, int j) const {
-        return j <= t && (!first || j >= first[min(t, a.T - 1)]);
+        return j <= before + t && !is_empty<cut>(a, j) && (!first || j >= first[min(t, a.T - 1)]);
     }
 
     // s becomes p of the keys from j0 on.
@@ -95,22 +97,22 @@ template <int K, int V> struct queries_block {
 #pragma unroll
         for (int i = 0; i < step_rows / 2; i++)
             s[i / 4][i % 4] = power_of_two(s[i / 4][i % 4] * scale - sums[i % 4 / 2].x);
-        if (j0 + step_rows - 1 <= own && j0 >= sees_all) return;
+        if (j0 + step_rows - 1 <= before + own && j0 >= sees_all && !has_empty<cut>(a, j0, step_rows)) return;
 #pragma unroll
         for (int i = 0; i < step_rows / 2; i++)
             if (!sees(own + row_of(i % 4), j0 + column_of(i / 4, i % 4))) s[i / 4][i % 4] = 0.0f;
     }
 
     // Keys and values of one step into the rings.
-    __device__ void fetch_step(const rows &k, const rows &v, int step, int j) {
-        keys[step].fetch(k, j * step_rows, a.T);
-        values[step].fetch(v, j * step_rows, a.T);
+    __device__ void fetch_step(const numbered<cut> &k, const numbered<cut> &v, int step, int j) {
+        k.fetch(a, keys[step], j * step_rows);
+        v.fetch(a, values[step], j * step_rows);
         copy_commit();
     }
     __device__ void fetch(const walk &w, int m) {
         if (m == 0) queries.fetch(a.q.head(w.b, w.h), w.begin, a.T);
         outputs.fetch(a.d_o.head(w.b, value_head(w, m)), w.begin, a.T);
-        fetch_step(a.k.head(w.b, w.h), a.v.head(w.b, value_head(w, m)), steps, from_of(w));
+        fetch_step(keys_of<cut>(a, w.b, w.h), values_of<cut>(a, w.b, value_head(w, m)), steps, from_of(w));
     }
 
     // One step on what stands in the rings; `fetch_next` is called when its first products are under way.
@@ -138,8 +140,8 @@ template <int K, int V> struct queries_block {
 
     // A block of queries with one value head, fetched already; fetches what is next as soon as there is room.
     __device__ void work() {
-        const int to = (min(at.begin + block_rows, a.T) - 1) / step_rows;
-        const rows k = a.k.head(at.b, at.h), v = a.v.head(at.b, value_head(at, member));
+        const int to = (before + min(at.begin + block_rows, a.T) - 1) / step_rows;
+        const auto k = keys_of<cut>(a, at.b, at.h), v = values_of<cut>(a, at.b, value_head(at, member));
         first = a.first ? a.first + static_cast<int64_t>(at.b) * a.T : nullptr;
         own = at.begin + warp_row();
         sees_all = first ? first[min(at.begin + block_rows, a.T) - 1] : 0;
@@ -151,7 +153,7 @@ template <int K, int V> struct queries_block {
             const auto fetch_next = [&] {
                 if (j < to) fetch_step(k, v, steps + 1, j + 1);
             };
-            if (j * step_rows <= (own | 63))
+            if (j * step_rows <= before + (own | 63))
                 step(j, fetch_next);
             else // later than all queries of the warpgroup
                 fetch_next();
@@ -185,7 +187,7 @@ struct place {
     }
 };
 
-template <int K, int V> struct keys_block {
+template <int K, int V, bool cut> struct keys_block {
     using key_rows = matrix<block_rows, K>;
     using value_rows = matrix<block_rows, V>;
     using query_rows = matrix<step_rows, K>;
@@ -199,11 +201,13 @@ template <int K, int V> struct keys_block {
     const task &a;
     place at;
     const int32_t *first;
-    int begin, own;
+    int before, begin, own; // number of the first own key, of the block's first and of the warp's
     float scale;
     float dk[K / 8][4], dv[V / 8][4];
 
-    __device__ explicit keys_block(const task &call) : a(call), at(call.Hq, call.padded / block_rows) {
+    __device__ explicit keys_block(const task &call)
+        : a(call), at(call.Hq, (before_of<cut>(call) + call.padded) / block_rows) {
+        before = before_of<cut>(a);
         begin = at.block * block_rows;
         own = begin + warp_row();
         first = a.first ? a.first + static_cast<int64_t>(at.b) * a.T : nullptr;
@@ -216,10 +220,10 @@ template <int K, int V> struct keys_block {
         return t0 < a.T && (!first || first[t0] < begin + block_rows);
     }
     __device__ bool sees(int t, int j) const {
-        return j <= t && (!first || j >= first[min(t, a.T - 1)]);
+        return j <= before + t && (!first || j >= first[min(t, a.T - 1)]);
     }
     __device__ bool is_cut(int t0) const {
-        return own + 15 > t0 || (first && first[min(t0 + step_rows, a.T) - 1] > own);
+        return own + 15 > before + t0 || (first && first[min(t0 + step_rows, a.T) - 1] > own);
     }
 
     // s becomes p^T of the queries from t0 on, dp becomes ds^T. Between the two p is given to its product.
@@ -233,8 +237,16 @@ template <int K, int V> struct keys_block {
             if (!sees(t0 + column_of(i / 4, i % 4), own + row_of(i % 4))) s[i / 4][i % 4] = 0.0f;
     }
 
+    // Writes the warp's rows of a gradient to where its keys came from.
+    template <int columns>
+    __device__ void write(const rows &early, const rows &late, const float (&d)[columns / 8][4],
+                          const float (&factor)[2], const matrix<block_rows, columns> &space) const {
+        const bool is_early = begin < before;
+        write_rows(is_early ? early : late, is_early ? own : own - before, is_early ? a.n : a.T, d, factor, space);
+    }
+
     __device__ void run(unsigned char *memory) {
-        const rows k = a.k.head(at.b, at.h), q = a.q.head(at.b, at.h);
+        const rows q = a.q.head(at.b, at.h);
         arena shared = {memory};
         const auto keys = shared.take<key_rows>();
         const auto values = shared.take<value_rows>();
@@ -247,7 +259,8 @@ template <int K, int V> struct keys_block {
         const matrix<block_rows, K> space_dk = {queries.data};
         const matrix<block_rows, V> space_dv = {outputs.data};
 
-        keys.fetch(k, begin, a.T);
+        const int from = max(begin - before, 0) / step_rows;
+        keys_of<cut>(a, at.b, at.h).fetch(a, keys, begin);
         for (int h = at.h * a.group; h < (at.h + 1) * a.group; h++) {
             const rows d_o = a.d_o.head(at.b, h);
             const float2 *head_sums = a.sums + (static_cast<int64_t>(at.b) * a.H + h) * a.padded;
@@ -261,13 +274,14 @@ template <int K, int V> struct keys_block {
             };
             clear(dv);
             __syncthreads(); // nothing reads what is fetched now
-            values.fetch(a.v.head(at.b, h), begin, a.T);
-            fetch(begin / step_rows);
-            for (int i = begin / step_rows; reached(i * step_rows); i++) {
+            values_of<cut>(a, at.b, h).fetch(a, values, begin);
+            fetch(from);
+            for (int i = from; reached(i * step_rows); i++) {
                 copy_wait<0>();
                 meet();
                 if (reached((i + 1) * step_rows)) fetch(i + 1);
-                if (i * step_rows + step_rows <= (own & ~63)) continue; // earlier than all keys of the warpgroup
+                if (before + i * step_rows + step_rows <= (own & ~63))
+                    continue; // earlier than all keys of the warpgroup
                 start();
                 multiply_rows(s, keys, queries[i]);
                 commit();
@@ -293,33 +307,34 @@ template <int K, int V> struct keys_block {
             }
             await<0>(dv);
             __syncthreads();
-            write_rows(a.dv.head(at.b, h), own, a.T, dv, one, space_dv);
+            write(a.d_earlier_v.head(at.b, h), a.dv.head(at.b, h), dv, one, space_dv);
         }
         await<0>(dk);
-        write_rows(a.dk.head(at.b, at.h), own, a.T, dk, factor, space_dk);
+        write(a.d_earlier_k.head(at.b, at.h), a.dk.head(at.b, at.h), dk, factor, space_dk);
     }
 };
 
-template <int K, int V, int least>
+template <int K, int V, bool cut, int least>
 __global__ void __launch_bounds__(threads, least) queries_kernel(const __grid_constant__ task a) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    queries_block<K, V>(a, memory).run();
+    queries_block<K, V, cut>(a, memory).run();
 }
 
-template <int K, int V, int least>
+template <int K, int V, bool cut, int least>
 __global__ void __launch_bounds__(threads, least) keys_kernel(const __grid_constant__ task a) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    keys_block<K, V>(a).run(memory);
+    keys_block<K, V, cut>(a).run(memory);
 }
 
 // So many blocks of each kernel are to share a multiprocessor.
 template <int K, int V, int least_dq, int least_dkv> fwa_status launch(const fwa_stream *stream, const task &a) {
     const auto dq_blocks =
         static_cast<unsigned>(fwa_min(pairs_of(a, a.Hq), int64_t{stream->multiprocessors} * least_dq));
-    const auto dkv_blocks = static_cast<unsigned>(a.B * a.Hq * (a.padded / block_rows));
-    constexpr int dq_bytes = queries_block<K, V>::shared_bytes, dkv_bytes = keys_block<K, V>::shared_bytes;
-    const auto dq_kernel = queries_kernel<K, V, least_dq>;
-    const auto dkv_kernel = keys_kernel<K, V, least_dkv>;
+    const auto dkv_blocks = static_cast<unsigned>(a.B * a.Hq * ((a.before + a.padded) / block_rows));
+    constexpr int dq_bytes = queries_block<K, V, false>::shared_bytes,
+                  dkv_bytes = keys_block<K, V, false>::shared_bytes;
+    const auto dq_kernel = a.n > 0 ? queries_kernel<K, V, true, least_dq> : queries_kernel<K, V, false, least_dq>;
+    const auto dkv_kernel = a.n > 0 ? keys_kernel<K, V, true, least_dkv> : keys_kernel<K, V, false, least_dkv>;
     FWA_CUDA_TRY(cudaFuncSetAttribute(dq_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dq_bytes));
     FWA_CUDA_TRY(cudaFuncSetAttribute(dkv_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dkv_bytes));
     dq_kernel<<<dq_blocks, threads, dq_bytes, stream->handle>>>(a);
@@ -332,8 +347,9 @@ template <int K, int V, int least_dq, int least_dkv> fwa_status launch(const fwa
 } // namespace
 
 int backward_bytes(int head_size) {
-    return head_size == 64 ? fwa_max(queries_block<64, 64>::shared_bytes, keys_block<64, 64>::shared_bytes)
-                           : fwa_max(queries_block<128, 128>::shared_bytes, keys_block<128, 128>::shared_bytes);
+    return head_size == 64
+               ? fwa_max(queries_block<64, 64, false>::shared_bytes, keys_block<64, 64, false>::shared_bytes)
+               : fwa_max(queries_block<128, 128, false>::shared_bytes, keys_block<128, 128, false>::shared_bytes);
 }
 
 fwa_status backward(const fwa_stream *stream, const task &a, int head_size) {

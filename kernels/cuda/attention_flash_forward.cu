@@ -10,7 +10,7 @@
 namespace fwa::flash {
 namespace {
 
-template <int K, int V, int N> struct forward_block {
+template <int K, int V, int N, bool cut> struct forward_block {
     using query_rows = matrix<block_rows, K>;
     using key_rows = matrix<N, K>;
     using value_rows = matrix<N, V>;
@@ -32,6 +32,7 @@ template <int K, int V, int N> struct forward_block {
     const int32_t *first; // of the sequence
     int from, to;         // blocks of keys that the block of queries reaches
     int own, sees_all;    // the warp's first query; keys from here on are seen by every query that they precede
+    int before;           // number of the first own key
     float scale;
     float o[V / 8][4], m[2], l[2],
         shrink[2]; // of rows row_of(0), row_of(2); m of raw scores, l of this thread's columns
@@ -43,6 +44,7 @@ template <int K, int V, int N> struct forward_block {
         values = shared.take<ring<value_rows, 2>>();
         space = {reinterpret_cast<bf16 *>(shared.free)};
         scale = a.scale * log2_e;
+        before = before_of<cut>(a);
     }
 
     __device__ int from_of(const walk &w) const {
@@ -51,7 +53,7 @@ template <int K, int V, int N> struct forward_block {
 
     __device__ void enter() {
         first = a.first ? a.first + static_cast<int64_t>(at.b) * a.T : nullptr;
-        from = from_of(at), to = (min(at.begin + block_rows, a.T) - 1) / N;
+        from = from_of(at), to = (before + min(at.begin + block_rows, a.T) - 1) / N;
         own = at.begin + warp_row();
         sees_all = first ? first[min(at.begin + block_rows, a.T) - 1] : 0;
         m[0] = m[1] = -INFINITY, l[0] = l[1] = 0.0f;
@@ -65,13 +67,13 @@ template <int K, int V, int N> struct forward_block {
 #pragma unroll
         for (int i = 0; i < N / 2; i++) {
             const int e = i % 4, j = j0 + column_of(i / 4, e);
-            if (j > own + row_of(e) || j < low[e / 2]) s[i / 4][e] = -INFINITY;
+            if (j > before + own + row_of(e) || j < low[e / 2] || is_empty<cut>(a, j)) s[i / 4][e] = -INFINITY;
         }
     }
 
     // Scores of the keys from j0 on become probabilities relative to the new maximum; `shrink` is for what came before.
     __device__ void take(float (&s)[N / 8][4], int j0) {
-        if (j0 + N - 1 > own || j0 < sees_all) mask(s, j0);
+        if (j0 + N - 1 > before + own || j0 < sees_all || has_empty<cut>(a, j0, N)) mask(s, j0);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float top = m[r];
@@ -119,20 +121,20 @@ template <int K, int V, int N> struct forward_block {
     // A block of queries and the first two blocks of keys that it reaches, where there are two.
     __device__ void fetch(const walk &w) {
         const int hq = w.h / a.group, j = from_of(w);
-        const rows k = a.k.head(w.b, hq);
+        const auto k = keys_of<cut>(a, w.b, hq);
         queries.fetch(a.q.head(w.b, hq), w.begin, a.T);
-        keys[j].fetch(k, j * N, a.T);
-        if ((j + 1) * N < min(w.begin + block_rows, a.T)) keys[j + 1].fetch(k, (j + 1) * N, a.T);
+        k.fetch(a, keys[j], j * N);
+        if ((j + 1) * N < before + min(w.begin + block_rows, a.T)) k.fetch(a, keys[j + 1], (j + 1) * N);
         copy_commit();
     }
 
     // One block of queries, fetched already; fetches the next one as soon as there is room.
     __device__ void work() {
-        const rows k = a.k.head(at.b, at.h / a.group), v = a.v.head(at.b, at.h);
+        const auto k = keys_of<cut>(a, at.b, at.h / a.group), v = values_of<cut>(a, at.b, at.h);
         float s[N / 8][4];
         uint32_t p[N / 16][4];
         enter();
-        values[from].fetch(v, from * N, a.T);
+        v.fetch(a, values[from], from * N);
         copy_commit();
         copy_wait<1>();
         meet();
@@ -144,8 +146,8 @@ template <int K, int V, int N> struct forward_block {
         to_operand(p, s);
         for (int j = from; j < to; j++) {
             const auto fetch_next = [&] {
-                if (j + 2 <= to) keys[j + 2].fetch(k, (j + 2) * N, a.T);
-                values[j + 1].fetch(v, (j + 1) * N, a.T);
+                if (j + 2 <= to) k.fetch(a, keys[j + 2], (j + 2) * N);
+                v.fetch(a, values[j + 1], (j + 1) * N);
                 copy_commit();
             };
             copy_wait<0>();
@@ -183,16 +185,16 @@ template <int K, int V, int N> struct forward_block {
     }
 };
 
-template <int K, int V, int N, int least>
+template <int K, int V, int N, bool cut, int least>
 __global__ void __launch_bounds__(threads, least) forward_kernel(const __grid_constant__ task a) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    forward_block<K, V, N>(a, memory).run();
+    forward_block<K, V, N, cut>(a, memory).run();
 }
 
 // `least` blocks are to share a multiprocessor.
 template <int K, int V, int N, int least> fwa_status launch(cudaStream_t stream, int multiprocessors, const task &a) {
-    const auto kernel = forward_kernel<K, V, N, least>;
-    constexpr int bytes = forward_block<K, V, N>::shared_bytes;
+    const auto kernel = a.n > 0 ? forward_kernel<K, V, N, true, least> : forward_kernel<K, V, N, false, least>;
+    constexpr int bytes = forward_block<K, V, N, false>::shared_bytes;
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     const auto blocks = static_cast<unsigned>(fwa_min(pairs_of(a, a.H), multiprocessors * least));
     kernel<<<blocks, threads, bytes, stream>>>(a);
@@ -203,7 +205,8 @@ template <int K, int V, int N, int least> fwa_status launch(cudaStream_t stream,
 } // namespace
 
 int forward_bytes(int head_size) {
-    return head_size == 64 ? forward_block<64, 64, 64>::shared_bytes : forward_block<128, 128, 128>::shared_bytes;
+    return head_size == 64 ? forward_block<64, 64, 64, false>::shared_bytes
+                           : forward_block<128, 128, 128, false>::shared_bytes;
 }
 
 fwa_status forward(const fwa_stream *stream, const task &a, int head_size) {

@@ -1,7 +1,8 @@
-// Causal softmax attention on CUDA. A pass in bf16 and chunk form without a cache runs on the first of `kernels` that
-// takes it, one token a sequence in the recurrent form on attention_decode.cu, all else on the attention core, which is
-// general and fp32. The choice depends on backend, shape and strides alone, so that sizes() and the passes agree on it.
-// FWA_ATTENTION=NAME in the environment leaves out all kernels but the one of that name, and FWA_ATTENTION=general all.
+// Causal softmax attention on CUDA. A pass in bf16 and chunk form, with no cache or with one in bf16 that comes in,
+// runs on the first of `kernels` that takes it, one token a sequence in the recurrent form on attention_decode.cu, all
+// else on the attention core, which is general and fp32. The choice depends on backend, shape and strides alone, so
+// that sizes() and the passes agree on it. FWA_ATTENTION=NAME in the environment leaves out all kernels but the one of
+// that name, and FWA_ATTENTION=general all.
 //
 // saved: lse [B,H,T]. scratch: a tensor for gradients that the caller leaves out, then the kernel's.
 #include <cmath>
@@ -35,8 +36,12 @@ bool given(fwa_tensor t) {
 }
 
 // The tensor, or where it is not known yet a dense one without memory.
-fwa_tensor planned(fwa_tensor t, const fwa_mixer_shape &shape, int64_t heads, int64_t columns) {
-    return given(t) ? t : fwa_tensor_4d(nullptr, FWA_BF16, shape.B, shape.T, heads, columns);
+fwa_tensor planned(fwa_tensor t, int64_t B, int64_t rows, int64_t heads, int64_t columns) {
+    return given(t) ? t : fwa_tensor_4d(nullptr, FWA_BF16, B, rows, heads, columns);
+}
+
+int64_t earlier_rows(const fwa_mixer_call *call) {
+    return fwa_tail_rows(call->in.tail_x);
 }
 
 attention_task task_of(const fwa_mixer_call *call, const fwa_mixer_grads &d) {
@@ -44,11 +49,16 @@ attention_task task_of(const fwa_mixer_call *call, const fwa_mixer_grads &d) {
     attention_task task = {};
     task.shape = s;
     task.scale = static_cast<float>(pow(static_cast<double>(s.K), fwa_rule_softmax.qk_scale_power));
-    task.q = planned(call->q, s, s.Hq, s.K), task.k = planned(call->k, s, s.Hq, s.K);
-    task.v = planned(call->v, s, s.H, s.V), task.o = planned(call->o, s, s.H, s.V);
-    task.dq = planned(d.dq, s, s.Hq, s.K), task.dk = planned(d.dk, s, s.Hq, s.K);
-    task.dv = planned(d.dv, s, s.H, s.V), task.d_o = planned(d.d_o, s, s.H, s.V);
+    task.q = planned(call->q, s.B, s.T, s.Hq, s.K), task.k = planned(call->k, s.B, s.T, s.Hq, s.K);
+    task.v = planned(call->v, s.B, s.T, s.H, s.V), task.o = planned(call->o, s.B, s.T, s.H, s.V);
+    task.dq = planned(d.dq, s.B, s.T, s.Hq, s.K), task.dk = planned(d.dk, s.B, s.T, s.Hq, s.K);
+    task.dv = planned(d.dv, s.B, s.T, s.H, s.V), task.d_o = planned(d.d_o, s.B, s.T, s.H, s.V);
     task.reset = call->reset;
+    const int64_t n = earlier_rows(call);
+    if (n == 0) return task;
+    task.earlier_k = call->in.tail_x, task.earlier_v = call->in.tail_v, task.earlier_reset = call->tail_reset;
+    task.d_earlier_k = planned(d.d_in.tail_x, s.B, n, s.Hq, s.K);
+    task.d_earlier_v = planned(d.d_in.tail_v, s.B, n, s.H, s.V);
     return task;
 }
 
@@ -61,10 +71,11 @@ bool has_aligned_rows(fwa_tensor t) {
 
 // Whether the call is of the kind that `kernels` are made for.
 bool is_plain(const fwa_backend *backend, const fwa_mixer_call *call, const attention_task &task) {
-    const bool cache =
-        given(call->in.tail_x) || given(call->in.tail_v) || given(call->out.tail_x) || given(call->out.tail_v);
-    return backend->compute == FWA_BF16 && call->form == FWA_FORM_CHUNK && !cache && has_aligned_rows(task.q) &&
-           has_aligned_rows(task.k) && has_aligned_rows(task.v) && has_aligned_rows(task.o);
+    const bool leaves = given(call->out.tail_x) || given(call->out.tail_v);
+    const bool other_type = given(call->in.tail_x) && call->in.tail_x.dtype != FWA_BF16;
+    return backend->compute == FWA_BF16 && call->form == FWA_FORM_CHUNK && !leaves && !other_type &&
+           has_aligned_rows(task.q) && has_aligned_rows(task.k) && has_aligned_rows(task.v) &&
+           has_aligned_rows(task.o) && has_aligned_rows(task.earlier_k) && has_aligned_rows(task.earlier_v);
 }
 
 void log_line(bool backward, const char *kernel, const char *refusal) {
@@ -117,7 +128,8 @@ choice choose(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_ca
     if (call->save && !c.backward) c.forward = nullptr;
     if (!c.forward || !call->save) return c;
     c.saved = static_cast<size_t>(s.B * s.H * s.T) * sizeof(float);
-    c.spare = static_cast<size_t>(s.B * s.H * s.T * fwa_max(s.K, s.V)) * fwa_dtype_size(FWA_BF16);
+    const int64_t rows = fwa_max(s.T, earlier_rows(call));
+    c.spare = static_cast<size_t>(s.B * s.H * rows * fwa_max(s.K, s.V)) * fwa_dtype_size(FWA_BF16);
     c.spare = static_cast<size_t>(fwa_round_up(static_cast<int64_t>(c.spare), FWA_ATTENTION_ALIGN));
     c.scratch += c.spare;
     return c;
@@ -145,6 +157,8 @@ fwa_status bind(const fwa_mixer_call *call, const choice &c, attention_task *tas
     FWA_TRY(check_rows("k", task->k));
     FWA_TRY(check_rows("v", task->v));
     FWA_TRY(check_rows("o", task->o));
+    FWA_TRY(check_rows("tail_x", task->earlier_k));
+    FWA_TRY(check_rows("tail_v", task->earlier_v));
     task->lse = call->save ? static_cast<float *>(call->saved.data) : nullptr;
     task->scratch = static_cast<char *>(call->scratch.data) + c.spare;
     return FWA_OK;
@@ -154,12 +168,14 @@ fwa_status bind(const fwa_mixer_call *call, const choice &c, attention_task *tas
 // or a place to write to.
 fwa_status bind_grads(fwa_stream *stream, const fwa_mixer_call *call, const choice &c, attention_task *task) {
     if (!task->d_o.data) FWA_CUDA_TRY(cudaMemsetAsync(call->scratch.data, 0, c.spare, stream->handle));
-    for (fwa_tensor *t : {&task->d_o, &task->dq, &task->dk, &task->dv})
+    for (fwa_tensor *t : {&task->d_o, &task->dq, &task->dk, &task->dv, &task->d_earlier_k, &task->d_earlier_v})
         if (!t->data) t->data = call->scratch.data;
     FWA_TRY(check_rows("d_o", task->d_o));
     FWA_TRY(check_rows("dq", task->dq));
     FWA_TRY(check_rows("dk", task->dk));
     FWA_TRY(check_rows("dv", task->dv));
+    FWA_TRY(check_rows("d_in.tail_x", task->d_earlier_k));
+    FWA_TRY(check_rows("d_in.tail_v", task->d_earlier_v));
     return FWA_OK;
 }
 

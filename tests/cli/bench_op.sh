@@ -45,6 +45,10 @@ END { exit bad || rows < 6 || !seen["falcon1"] || !seen["swiglu"] || !seen["gemm
 # shellcheck disable=SC2086
 run "$FWA" bench op rules $small --form recurrent --dtype f64
 expect 0
+# shellcheck disable=SC2086 # options
+run "$FWA" bench op softmax $small --earlier 40 --json
+expect 0
+check "no earlier keys" test "$(grep -c '"earlier": 40' out)" = 2
 run "$FWA" bench op falcon9
 expect 2 "falcon9" "fwa info"
 run "$FWA" bench op --dtype f16

@@ -13,21 +13,23 @@ typedef struct device_mixer {
     const fwa_mixer *mixer;
 } device_mixer;
 
-// Features are activations; scalars and states are fp32.
-static inline fwa_dtype device_mixer_type(const fwa_backend *cuda, const char *name) {
-    return strlen(name) == 1 && strchr("qkvo", name[0]) ? cuda->compute : cuda->master;
+// Features are activations; scalars and states are fp32, but for caches that are activations, too.
+static inline fwa_dtype device_mixer_type(const device_mixer *d, const char *name) {
+    const bool feature = strlen(name) == 1 && strchr("qkvo", name[0]);
+    const bool row = d->host->spec.act_tail && !strncmp(name, "tail_", 5);
+    return feature || row ? d->cuda->compute : d->cuda->master;
 }
 
 static inline void device_mixer_value(device_mixer *d, size_t offset, const char *name) {
     const fwa_tensor from = *case_at(d->host, offset);
     if (fwa_tensor_present(from))
-        *case_at(&d->copy, offset) = device_from(d->cuda, from, device_mixer_type(d->cuda, name), 0);
+        *case_at(&d->copy, offset) = device_from(d->cuda, from, device_mixer_type(d, name), 0);
 }
 
 static inline void device_mixer_place(device_mixer *d, size_t offset, const char *name) {
     const fwa_tensor like = *case_at(d->host, offset);
     if (fwa_tensor_present(like))
-        *case_at(&d->copy, offset) = device_poisoned(d->cuda, like, device_mixer_type(d->cuda, name), 0);
+        *case_at(&d->copy, offset) = device_poisoned(d->cuda, like, device_mixer_type(d, name), 0);
 }
 
 static inline fwa_tensor device_mixer_bytes(fwa_backend *cuda, size_t bytes) {
