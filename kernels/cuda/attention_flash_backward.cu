@@ -333,6 +333,8 @@ template <int K, int V, int least_dq, int least_dkv> fwa_status launch(const fwa
     const auto dkv_blocks = static_cast<unsigned>(a.B * a.Hq * ((a.before + a.padded) / block_rows));
     constexpr int dq_bytes = queries_block<K, V, false>::shared_bytes,
                   dkv_bytes = keys_block<K, V, false>::shared_bytes;
+    static_assert(dq_bytes == queries_block<K, V, true>::shared_bytes, "earlier keys go through the same memory");
+    static_assert(dkv_bytes == keys_block<K, V, true>::shared_bytes, "earlier keys go through the same memory");
     const auto dq_kernel = a.n > 0 ? queries_kernel<K, V, true, least_dq> : queries_kernel<K, V, false, least_dq>;
     const auto dkv_kernel = a.n > 0 ? keys_kernel<K, V, true, least_dkv> : keys_kernel<K, V, false, least_dkv>;
     FWA_CUDA_TRY(cudaFuncSetAttribute(dq_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dq_bytes));

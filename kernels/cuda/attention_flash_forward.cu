@@ -195,6 +195,7 @@ __global__ void __launch_bounds__(threads, least) forward_kernel(const __grid_co
 template <int K, int V, int N, int least> fwa_status launch(cudaStream_t stream, int multiprocessors, const task &a) {
     const auto kernel = a.n > 0 ? forward_kernel<K, V, N, true, least> : forward_kernel<K, V, N, false, least>;
     constexpr int bytes = forward_block<K, V, N, false>::shared_bytes;
+    static_assert(bytes == forward_block<K, V, N, true>::shared_bytes, "earlier keys go through the same memory");
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     const auto blocks = static_cast<unsigned>(fwa_min(pairs_of(a, a.H), multiprocessors * least));
     kernel<<<blocks, threads, bytes, stream>>>(a);
