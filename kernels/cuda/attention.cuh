@@ -8,6 +8,8 @@
 #ifndef FWA_KERNELS_CUDA_ATTENTION_CUH
 #define FWA_KERNELS_CUDA_ATTENTION_CUH
 
+#include <cuda_bf16.h>
+
 #include "kernels/cuda/device.h"
 #include "kernels/rule.h"
 
@@ -42,6 +44,15 @@ struct attention_kernel {
     fwa_status (*forward)(fwa_stream *stream, const attention_task &task);
     fwa_status (*backward)(fwa_stream *stream, const attention_task &task);
 };
+
+// Attention of the same queries over other keys: o' [B,T,H,V] dense and its lse'.
+struct attention_other {
+    const __nv_bfloat16 *o;
+    const float *lse; // [B,H,T]
+};
+// o, whose log-sum-exp is own_lse [B,H,T], becomes the attention over both sets of keys, and a.lse theirs, unless null.
+fwa_status attention_merge(fwa_stream *stream, const attention_task &a, const float *own_lse,
+                           const attention_other &other); // attention_merge.cu
 
 extern const attention_kernel attention_cudnn; // attention_cudnn.cu; cudnn_absent.cu in builds without
 extern const attention_kernel attention_flash; // attention_flash.cu

@@ -5,6 +5,9 @@
 // backward pass. lse belongs to the pattern, wanted or not. D_t = d_o_t . o_t passes through memory. dq comes from the
 // scores' gradients, which cuDNN then keeps in memory, [B,H,T,T] in bf16: the same bits in every run, where dq summed
 // in fp32 by atomic additions, the other pattern, is not faster (B 32, T 1024, 6 heads of 128, H200: 0.41 and 0.43 ms).
+//
+// Earlier keys are a pass of their own without a mask, forward only: its o and lse, in scratch, are merged with those
+// of the sequence's own keys.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +30,7 @@ constexpr int64_t part_bytes = int64_t{1} << 30, most_bytes = int64_t{4} << 30;
 
 // Names of what lies in memory, and of scalars.
 enum number : int64_t { at_q = 1, at_k, at_v, at_o, at_lse, at_d_o, at_dq, at_dk, at_dv, at_sums };
+enum pass : int64_t { own_forward, own_backward, earlier_forward };
 enum scalar_number : int64_t { at_scale = 100, at_masked, at_one };
 
 graph::size flipped(graph::size s) {
@@ -59,10 +63,11 @@ graph::tensor causal(graph &g, graph::tensor s) {
 }
 
 // m = max_j s_j, l = sum_j e^{s_j - m}, lse = m + ln l, o = (e^{s - m} / l) v
-void add_forward(graph &g, const attention_task &a) {
+void add_forward(graph &g, const attention_task &a, bool is_causal) {
     const graph::tensor scale = g.scalar(at_scale, CUDNN_DATA_FLOAT);
     const graph::tensor q = heads(g, at_q, a.q), k = heads(g, at_k, a.k, true);
-    const graph::tensor s = causal(g, scores(g, q, k, scale)), m = g.reduce(CUDNN_REDUCE_TENSOR_MAX, s);
+    const graph::tensor all = scores(g, q, k, scale), s = is_causal ? causal(g, all) : all;
+    const graph::tensor m = g.reduce(CUDNN_REDUCE_TENSOR_MAX, s);
     const graph::tensor e = g.pointwise(CUDNN_POINTWISE_EXP, g.pointwise(CUDNN_POINTWISE_SUB, s, &m));
     const graph::tensor l = g.reduce(CUDNN_REDUCE_TENSOR_ADD, e);
     const graph::tensor log = g.pointwise(CUDNN_POINTWISE_LOG, l);
@@ -90,15 +95,16 @@ void add_backward(graph &g, const attention_task &a) {
 
 // What a plan is made for.
 struct pass_kind {
-    int64_t backward;
+    int64_t which, keys;
     fwa_mixer_shape shape;
     int64_t strides[8][3];
 };
 
-pass_kind kind_of(const attention_task &a, bool backward) {
-    pass_kind kind = {backward, a.shape, {}};
+pass_kind kind_of(const attention_task &a, pass which) {
+    pass_kind kind = {which, a.k.shape[1], a.shape, {}};
     const fwa_tensor tensors[] = {a.q, a.k, a.v, a.o, a.d_o, a.dq, a.dk, a.dv};
-    for (int i = 0; i < (backward ? 8 : 4); i++) memcpy(kind.strides[i], tensors[i].stride, sizeof kind.strides[i]);
+    for (int i = 0; i < (which == own_backward ? 8 : 4); i++)
+        memcpy(kind.strides[i], tensors[i].stride, sizeof kind.strides[i]);
     return kind;
 }
 
@@ -119,28 +125,32 @@ struct fwa_cudnn {
 
 namespace {
 
-fwa_status make_plan(fwa_cudnn *cudnn, const attention_task &a, bool backward, cudnn_plan *plan) {
+fwa_status make_plan(fwa_cudnn *cudnn, const attention_task &a, pass which, cudnn_plan *plan) {
     if (!cudnn->handle) FWA_TRY(cudnn_status(cudnnCreate(&cudnn->handle), "cudnnCreate"));
     graph g(cudnn->handle);
-    if (backward)
+    if (which == own_backward)
         add_backward(g, a);
     else
-        add_forward(g, a);
+        add_forward(g, a, which == own_forward);
     FWA_TRY(g.plan(plan));
     return FWA_OK;
 }
 
-const char *outside_limits(const attention_task &a) {
+bool has_earlier(const attention_task &a) {
+    return a.earlier_k.ndim > 0;
+}
+
+const char *outside_limits(const attention_task &a, bool backward) {
     if (a.reset.ndim > 0) return "documents";
-    if (a.earlier_k.ndim > 0) return "keys in front of the sequence";
+    if (backward && has_earlier(a)) return "keys in front of the sequence";
     if (a.shape.Hq != a.shape.H) return "query heads that value heads share";
     if (a.shape.K % 8 || a.shape.V % 8) return "heads of a size that is no multiple of 8";
     return a.shape.K > 128 || a.shape.V > 128 ? "heads larger than 128" : nullptr;
 }
 
 // The entry of a kind of pass, made when first asked for; null where memory ends.
-fwa_cudnn_entry *entry_of(fwa_cudnn *cudnn, const attention_task &a, bool backward) {
-    const pass_kind kind = kind_of(a, backward);
+fwa_cudnn_entry *entry_of(fwa_cudnn *cudnn, const attention_task &a, pass which) {
+    const pass_kind kind = kind_of(a, which);
     for (fwa_cudnn_entry *e = cudnn->entries; e; e = e->next)
         if (memcmp(&e->kind, &kind, sizeof kind) == 0) return e;
     fwa_cudnn_entry *e = static_cast<fwa_cudnn_entry *>(calloc(1, sizeof(fwa_cudnn_entry)));
@@ -148,7 +158,7 @@ fwa_cudnn_entry *entry_of(fwa_cudnn *cudnn, const attention_task &a, bool backwa
     e->kind = kind;
     e->next = cudnn->entries;
     cudnn->entries = e;
-    if (make_plan(cudnn, a, backward, &e->plan) != FWA_OK) {
+    if (make_plan(cudnn, a, which, &e->plan) != FWA_OK) {
         snprintf(e->refusal, sizeof e->refusal, "%s", fwa_error_message());
         fwa_error_clear();
     }
@@ -182,27 +192,56 @@ size_t row_bytes(const fwa_mixer_shape &s) {
         fwa_round_up(s.B * s.H * s.T * static_cast<int64_t>(sizeof(float)), FWA_ATTENTION_ALIGN));
 }
 
-const char *refusal(fwa_stream *stream, const attention_task &a, bool backward, size_t *scratch) {
-    if (const char *reason = outside_limits(a)) return reason;
-    const attention_task part = part_of(a, parts_of(a.shape, backward), 0);
-    const fwa_cudnn_entry *e = entry_of(stream->cudnn, part, backward);
+// The bytes of one pass in scratch.
+const char *refusal_of(fwa_stream *stream, const attention_task &a, pass which, size_t *scratch) {
+    const fwa_cudnn_entry *e = entry_of(stream->cudnn, a, which);
     if (!e) return "out of memory";
     if (!e->plan.descriptor) return e->refusal;
     if (e->plan.workspace > most_bytes) return "scores' gradients of more than 4 GiB";
-    *scratch = row_bytes(part.shape) + static_cast<size_t>(e->plan.workspace);
+    *scratch = row_bytes(a.shape) + static_cast<size_t>(e->plan.workspace);
     return nullptr;
 }
 
-fwa_status run(fwa_stream *stream, const attention_task &a, bool backward) {
+// The same queries over the earlier keys: o, lse and the pass's own scratch follow each other in scratch.
+attention_task earlier_part(const attention_task &whole) {
+    const fwa_mixer_shape &s = whole.shape;
+    attention_task a = whole;
+    const int64_t o_bytes = s.B * s.T * s.H * s.V * 2;
+    auto *memory = static_cast<char *>(whole.scratch);
+    a.k = whole.earlier_k, a.v = whole.earlier_v;
+    a.o = fwa_tensor_4d(memory, FWA_BF16, s.B, s.T, s.H, s.V);
+    if (memory) memory += fwa_round_up(o_bytes, FWA_ATTENTION_ALIGN);
+    a.lse = reinterpret_cast<float *>(memory);
+    a.scratch = memory ? memory + row_bytes(s) : nullptr;
+    return a;
+}
+
+size_t earlier_bytes(const fwa_mixer_shape &s) {
+    return static_cast<size_t>(fwa_round_up(s.B * s.T * s.H * s.V * 2, FWA_ATTENTION_ALIGN)) + row_bytes(s);
+}
+
+const char *refusal(fwa_stream *stream, const attention_task &a, bool backward, size_t *scratch) {
+    if (const char *reason = outside_limits(a, backward)) return reason;
+    const attention_task part = part_of(a, parts_of(a.shape, backward), 0);
+    if (const char *reason = refusal_of(stream, part, backward ? own_backward : own_forward, scratch)) return reason;
+    if (!has_earlier(a)) return nullptr;
+    size_t earlier = 0;
+    if (const char *reason = refusal_of(stream, earlier_part(a), earlier_forward, &earlier)) return reason;
+    *scratch = fwa_max(*scratch, earlier) + earlier_bytes(a.shape);
+    return nullptr;
+}
+
+fwa_status run(fwa_stream *stream, const attention_task &a, pass which) {
     fwa_cudnn *cudnn = stream->cudnn;
-    const fwa_cudnn_entry *e = entry_of(cudnn, a, backward);
+    const fwa_cudnn_entry *e = entry_of(cudnn, a, which);
     FWA_CHECK(e && e->plan.descriptor, FWA_UNSUPPORTED, "attention on cuDNN: %s", e ? e->refusal : "out of memory");
     const float masked = -INFINITY, one = 1.0f;
     cudnn_bindings on = {};
     on.add(at_q, a.q.data), on.add(at_k, a.k.data), on.add(at_v, a.v.data), on.add(at_o, a.o.data);
-    on.add(at_scale, &a.scale), on.add(at_masked, &masked);
+    on.add(at_scale, &a.scale);
+    if (which != earlier_forward) on.add(at_masked, &masked);
     on.add(at_lse, a.lse ? a.lse : a.scratch);
-    if (backward) {
+    if (which == own_backward) {
         on.add(at_d_o, a.d_o.data), on.add(at_dq, a.dq.data), on.add(at_dk, a.dk.data), on.add(at_dv, a.dv.data);
         on.add(at_sums, a.scratch), on.add(at_one, &one);
     }
@@ -211,14 +250,25 @@ fwa_status run(fwa_stream *stream, const attention_task &a, bool backward) {
     return FWA_OK;
 }
 
+// What the own pass needs of scratch lies behind the earlier one's results, where that one's has been.
 fwa_status forward(fwa_stream *stream, const attention_task &a) {
-    FWA_TRY(run(stream, a, false));
-    return FWA_OK;
+    if (!has_earlier(a)) {
+        FWA_TRY(run(stream, a, own_forward));
+        return FWA_OK;
+    }
+    const attention_task earlier = earlier_part(a);
+    attention_task own = a;
+    own.scratch = earlier.scratch;
+    own.lse = nullptr;
+    FWA_TRY(run(stream, earlier, earlier_forward));
+    FWA_TRY(run(stream, own, own_forward));
+    const attention_other other = {static_cast<const __nv_bfloat16 *>(earlier.o.data), earlier.lse};
+    return attention_merge(stream, a, static_cast<const float *>(own.scratch), other);
 }
 
 fwa_status backward(fwa_stream *stream, const attention_task &a) {
     const int64_t parts = parts_of(a.shape, true);
-    for (int64_t i = 0; i < parts; i++) FWA_TRY(run(stream, part_of(a, parts, i), true));
+    for (int64_t i = 0; i < parts; i++) FWA_TRY(run(stream, part_of(a, parts, i), own_backward));
     return FWA_OK;
 }
 
