@@ -2,6 +2,7 @@
 #include "kernels/rule.h"
 
 #include "core/shape.h"
+#include "kernels/registry.h"
 
 fwa_mixer_options fwa_mixer_options_default(const fwa_rule *rule) {
     const bool shift = rule->switches & FWA_SWITCH_SHIFT, step = rule->switches & FWA_SWITCH_STEP;
@@ -171,11 +172,21 @@ static fwa_status check_states(const fwa_rule *rule, const fwa_backend *backend,
     return check_state(rule, backend, call, &call->out, "out", leaving_rows(rule, call), false);
 }
 
+static fwa_status check_handover(const fwa_rule *rule, const fwa_backend *backend, const fwa_mixer_call *call) {
+    const fwa_mixer *mixer;
+    if (!call->handover) return FWA_OK;
+    FWA_TRY(fwa_mixer_find(backend, rule, &mixer));
+    FWA_CHECK(
+        mixer->hands_over, FWA_UNSUPPORTED,
+        "%s: its kernels on the %s backend hand no states over, got a handover, expected null and complete states",
+        rule->name, backend->name);
+    return FWA_OK;
+}
+
 fwa_status fwa_mixer_check(const fwa_rule *rule, const fwa_backend *backend, const fwa_mixer_call *call) {
     const fwa_mixer_shape *s = &call->shape;
     FWA_TRY(fwa_mixer_check_options(rule, call));
-    FWA_CHECK(!call->handover || backend->kind == FWA_BACKEND_CUDA, FWA_UNSUPPORTED,
-              "%s: the cpu backend takes no handover, expected null", rule->name);
+    FWA_TRY(check_handover(rule, backend, call));
     const fwa_dtype act = backend->compute, mst = backend->master;
     const bool channel = rule->inputs & FWA_INPUT_BETA_CHANNEL, beta = channel || (rule->inputs & FWA_INPUT_BETA);
     const bool lambda = (rule->inputs & FWA_INPUT_LAMBDA) && call->options.ridge != FWA_RIDGE_NONE;

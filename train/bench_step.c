@@ -156,6 +156,19 @@ done:
     return status;
 }
 
+// Ranks that share sequences wait for each other: a table of each of them, in order.
+static fwa_status print_tables(const fwa_world *world, const char *table) {
+    for (int r = 0; r < world->sp_size; r++) {
+        if (world->dp_rank == 0 && world->sp_rank == r) {
+            if (world->sp_size > 1) printf("Rank %d:\n", world->rank);
+            fputs(table, stdout);
+            fflush(stdout);
+        }
+        FWA_TRY(world->all->barrier(world->all));
+    }
+    return FWA_OK;
+}
+
 // Steps behind the timed ones, by parts.
 static fwa_status profile_steps(fwa_trainer *t) {
     fwa_profile *profile = NULL;
@@ -169,7 +182,7 @@ static fwa_status profile_steps(fwa_trainer *t) {
     }
     table = fwa_profile_table(profile);
     FWA_CHECK_GOTO(table, FWA_MEMORY, done, "bench: out of memory");
-    if (t->world->rank == 0) fputs(table, stdout);
+    FWA_TRY_GOTO(print_tables(t->world, table), done);
 done:
     free(table);
     fwa_profile_destroy(profile);

@@ -157,6 +157,15 @@ __device__ inline void prefetch_far(const void *p) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
+// What leaves a pass, and of how many segments it is asked what they make of an empty state: of the last one where
+// something leaves.
+__host__ __device__ inline const chunk_state &leaving_state(const chunk_task &a, bool forward) {
+    return forward ? a.S_end : a.dS0;
+}
+__host__ __device__ inline int asked_segments(const chunk_task &a, bool forward) {
+    return leaving_state(a, forward).data ? a.segments : a.segments - 1;
+}
+
 // What stands in `starts` for a segment.
 __device__ inline chunk_state segment_state(const chunk_task &a, int segment, int K, int V) {
     const int64_t size = static_cast<int64_t>(K) * V, head = a.segments * size;

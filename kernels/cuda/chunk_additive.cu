@@ -3,7 +3,6 @@
 #include "kernels/cuda/chunk_additive.cuh"
 
 #include "core/shape.h"
-#include "kernels/cuda/chunk_before.cuh"
 #include "kernels/cuda/chunk_call.cuh"
 #include "kernels/cuda/chunk_edges.cuh"
 #include "kernels/cuda/chunk_split.cuh"
@@ -92,13 +91,14 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     layout l;
     FWA_TRY(chunk_bind<layout>(plan_memory, kit, call, false, &l));
     const mixer_task &a = l.rate.task;
+    const int K = static_cast<int>(a.K), V = static_cast<int>(a.V);
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(move_reads(stream, a, l.reads, &l.task));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
     FWA_TRY(chunk_rate_forward(stream, l.rate, l.task, l.gates));
-    FWA_TRY(chunk_additive_starts(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
-    FWA_TRY(chunk_additive_forward(stream, l.task, static_cast<int>(a.K), static_cast<int>(a.V)));
-    FWA_TRY(send_states(call));
+    FWA_TRY(chunk_additive_starts(stream, l.task, call, K, V));
+    FWA_TRY(chunk_pass(
+        l.task, [&] { return chunk_additive_forward(stream, l.task, K, V); }, [&] { return send_states(call); }));
     FWA_TRY(return_reads(stream, a, l.reads));
     return chunk_last_pairs(stream, a, l.task);
 }
@@ -109,12 +109,14 @@ fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_c
     FWA_TRY(chunk_bind<layout>(plan_memory, kit, call, true, &l));
     FWA_TRY(chunk_bind_grads(kit, grads, &l.rate.task, &l.task));
     const mixer_task &a = l.rate.task;
+    const int K = static_cast<int>(a.K), V = static_cast<int>(a.V);
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(move_reads(stream, a, l.reads, &l.task));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
-    FWA_TRY(chunk_additive_scan(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
-    FWA_TRY(return_first_grads(stream, a, l.reads));
-    FWA_TRY(send_states(call));
+    FWA_TRY(chunk_additive_ends(stream, l.task, call, K, V));
+    FWA_TRY(chunk_pass(
+        l.task, [&] { return chunk_additive_scan(stream, l.task, K, V); },
+        [&] { return send_gradients(stream, a, l.reads, call); }));
     FWA_TRY(chunk_additive_grads(stream, l.task, l.rate));
     FWA_TRY(return_read_grads(stream, a, l.reads));
     FWA_TRY(chunk_join_rows(stream, a, l.task));

@@ -8,12 +8,14 @@ namespace fwa {
 
 constexpr int forward_blocks = 3; // of the forward pass, a multiprocessor
 
-// Receives the call's state. The state before every segment, where there are several.
+// Receives the call's state. Where there are several segments, the state before each and S_end.
 fwa_status chunk_additive_starts(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int K, int V);
-// o and S_end; `states` where it is not null.
+// o, and S_end where there is one segment; `states` where it is not null.
 fwa_status chunk_additive_forward(cudaStream_t stream, const chunk_task &task, int K, int V);
-// Receives the gradient of the call's state. `grads` and dS0; with several segments `starts` holds gradients then.
-fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int K, int V);
+// Receives the gradient of the call's state. Where there are several segments, that behind each, in `starts`, and dS0.
+fwa_status chunk_additive_ends(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int K, int V);
+// `grads`, and dS0 where there is one segment.
+fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, int K, int V);
 // dq, dk, dv, edge_x, edge_v and the gradients of scalars, from `states` and `grads`.
 fwa_status chunk_additive_grads(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate);
 // The same where value heads share query/key heads.

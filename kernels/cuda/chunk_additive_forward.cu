@@ -6,7 +6,8 @@
 // bf16 where a backward pass follows. A warpgroup holds 64 columns of V, transposed: rows of its accumulators are
 // columns of V, so that S^T and O^T are first operands out of registers and nothing is exchanged between warps but the
 // masked P = Q X^T, 8 KB a chunk. Three blocks a multiprocessor: while one waits another computes. X and V are loaded a
-// chunk ahead, Q as soon as its tile is free. Segments of a sequence are blocks of their own, from states found before.
+// chunk ahead, Q as soon as its tile is free. Segments of a sequence are blocks of their own, from states found before,
+// as is the one that leaves then.
 #include "kernels/cuda/chunk_additive.cuh"
 
 namespace {
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__(threads, forward_blocks)
         __syncthreads();
         write_columns(m.p, O, a, a.o, at.b, at.h, c, v, at.warp);
     }
-    if (a.S_end.data && end == a.chunks) set_state<K>(S, a.S_end, at.b, at.h, v + at.warp * 16);
+    if (a.segments == 1 && a.S_end.data) set_state<K>(S, a.S_end, at.b, at.h, v + at.warp * 16);
 }
 
 } // namespace

@@ -55,15 +55,16 @@ template <int K, carried what> struct scan_block {
     }
 };
 
-// alone: of each segment but that at the end, from an empty state; leaves it in `ends`, and what is left of a state
-// over the segment in `decays`.
+// alone: of each segment from an empty state; leaves it in `starts`, and what is left of a state over the segment in
+// `decays`.
 template <int K, carried what, bool alone>
 __global__ void __launch_bounds__(threads, 4) chunk_scan_kernel(const __grid_constant__ chunk_task a, int slices) {
     constexpr bool forward = what != carried::gradients;
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<scan_memory<K> *>(memory);
-    const int segments = alone ? a.segments - 1 : a.segments, piece = static_cast<int>(blockIdx.x) / segments;
-    const int segment = static_cast<int>(blockIdx.x) % segments + (alone && !forward);
+    const int segments = alone ? asked_segments(a, forward) : a.segments;
+    const int piece = static_cast<int>(blockIdx.x) / segments;
+    const int segment = static_cast<int>(blockIdx.x) % segments + (forward ? 0 : a.segments - segments);
     const int head = piece / slices, v = piece % slices * 64, thread = static_cast<int>(threadIdx.x),
               warp = thread / 32;
     const scan_block<K, what> at = {a, m, head, head / a.H, head % a.H, v, slices * 64};
@@ -112,14 +113,15 @@ __global__ void __launch_bounds__(threads, 4) chunk_scan_kernel(const __grid_con
     if constexpr (alone) {
         set_state<K>(S, segment_state(a, segment, K, slices * 64), at.b, at.h, v + warp * 16);
         if (v == 0 && thread == 0) a.decays[static_cast<int64_t>(head) * a.segments + segment] = decay;
-    } else if (segment == 0 && a.dS0.data) {
+    } else if (a.segments == 1 && a.dS0.data) {
         set_state<K>(S, a.dS0, at.b, at.h, v + warp * 16);
     }
 }
 
 template <int K, carried what, bool alone> fwa_status launch_scan(cudaStream_t stream, const chunk_task &task, int V) {
     constexpr int bytes = sizeof(scan_memory<K>);
-    const int blocks = task.B * task.H * (V / 64) * (alone ? task.segments - 1 : task.segments);
+    const int segments = alone ? asked_segments(task, what != carried::gradients) : task.segments;
+    const int blocks = task.B * task.H * (V / 64) * segments;
     const auto kernel = chunk_scan_kernel<K, what, alone>;
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     FWA_LAUNCH(kernel, static_cast<unsigned>(blocks), threads, bytes, stream, task, V / 64);
@@ -134,14 +136,6 @@ fwa_status find_starts(cudaStream_t stream, const chunk_task &task, const chunk_
     return chunk_join_segments(stream, task, first, what != carried::gradients, K, V, false);
 }
 
-template <int K> fwa_status gradients(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int V) {
-    if (task.segments > 1)
-        FWA_TRY((find_starts<K, carried::gradients>(stream, task, task.dS_end, call, V)));
-    else
-        FWA_TRY(receive_states(call));
-    return launch_scan<K, carried::gradients, false>(stream, task, V);
-}
-
 template <int K> fwa_status starts(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int V) {
     return task.halo > 0 ? find_starts<K, carried::window_states>(stream, task, task.S0, call, V)
                          : find_starts<K, carried::states>(stream, task, task.S0, call, V);
@@ -151,8 +145,15 @@ template <int K> fwa_status starts(cudaStream_t stream, const chunk_task &task, 
 
 namespace fwa {
 
-fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int K, int V) {
-    return K == 64 ? gradients<64>(stream, task, call, V) : gradients<128>(stream, task, call, V);
+fwa_status chunk_additive_ends(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int K, int V) {
+    if (task.segments == 1) return receive_states(call);
+    return K == 64 ? find_starts<64, carried::gradients>(stream, task, task.dS_end, call, V)
+                   : find_starts<128, carried::gradients>(stream, task, task.dS_end, call, V);
+}
+
+fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, int K, int V) {
+    return K == 64 ? launch_scan<64, carried::gradients, false>(stream, task, V)
+                   : launch_scan<128, carried::gradients, false>(stream, task, V);
 }
 
 fwa_status chunk_additive_starts(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int K,

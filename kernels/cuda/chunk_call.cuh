@@ -4,6 +4,7 @@
 
 #include "core/shape.h"
 #include "kernels/cuda/chunk.cuh"
+#include "kernels/cuda/chunk_before.cuh"
 #include "kernels/cuda/chunk_split.cuh"
 #include "kernels/cuda/mixer_common.cuh"
 
@@ -62,6 +63,7 @@ fwa_status chunk_plan(plan_memory_of<layout> plan_memory, const mixer_kit &kit, 
     FWA_TRY(mixer_describe(kit, call, &l->rate.task));
     chunk_describe(call, l->rate.task, &l->task);
     FWA_TRY(chunk_multiprocessors(&l->task.multiprocessors));
+    FWA_TRY(chunk_check_asked_length());
     plan_memory(kit, call, backward, saved, scratch, l);
     return FWA_OK;
 }
@@ -97,6 +99,21 @@ inline fwa_status chunk_bind_grads(const mixer_kit &kit, const fwa_mixer_grads *
     t->dk = chunk_rows_of(grads->dk), t->dv = chunk_rows_of(grads->dv);
     t->dS_end = chunk_state_of(grads->d_out.S), t->dS0 = chunk_state_of(grads->d_in.S);
     return FWA_OK;
+}
+
+// A serial pass, and what the call does with the state that leaves: in front of the pass where joined segments have
+// given that state, behind it where the pass gives it.
+template <typename Pass, typename Leave> fwa_status chunk_pass(const chunk_task &task, Pass pass, Leave leave) {
+    if (task.segments > 1) FWA_TRY(leave());
+    FWA_TRY(pass());
+    return task.segments > 1 ? FWA_OK : leave();
+}
+
+// Sends the gradient of the incoming state, to which the first of moved reads adds.
+inline fwa_status send_gradients(cudaStream_t stream, const mixer_task &a, const moved_reads &reads,
+                                 const fwa_mixer_call *call) {
+    FWA_TRY(return_first_grads(stream, a, reads));
+    return send_states(call);
 }
 
 } // namespace fwa

@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "kernels/cuda/chunk_before.cuh"
 #include "kernels/cuda/chunk_call.cuh"
 #include "kernels/cuda/chunk_edges.cuh"
 #include "kernels/cuda/moves.cuh"
@@ -110,15 +109,11 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
     FWA_TRY(chunk_column_rate(stream, l.task, l.rate));
     FWA_TRY(chunk_column_starts(stream, l.task, call, K, V));
-    FWA_TRY(chunk_column_forward(stream, l.task, K, V, is_delta(kit)));
-    FWA_TRY(send_states(call));
+    FWA_TRY(chunk_pass(
+        l.task, [&] { return chunk_column_forward(stream, l.task, K, V, is_delta(kit)); },
+        [&] { return send_states(call); }));
     FWA_TRY(return_reads(stream, a, l.reads));
     return chunk_last_pairs(stream, a, l.task);
-}
-
-fwa_status scan(cudaStream_t stream, const column_task &task, const fwa_mixer_call *call, int K, int V) {
-    FWA_TRY(receive_states(call));
-    return chunk_column_scan(stream, task, K, V);
 }
 
 fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_call *call,
@@ -136,9 +131,10 @@ fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_c
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(move_reads(stream, a, l.reads, &l.task));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
-    FWA_TRY(is_delta(kit) ? scan(stream, l.task, call, K, V) : chunk_column_carry(stream, l.task, call, K, V));
-    FWA_TRY(return_first_grads(stream, a, l.reads));
-    FWA_TRY(send_states(call));
+    FWA_TRY(chunk_column_ends(stream, l.task, call, K, V));
+    FWA_TRY(chunk_pass(
+        l.task, [&] { return (is_delta(kit) ? chunk_column_scan : chunk_column_carry)(stream, l.task, K, V); },
+        [&] { return send_gradients(stream, a, l.reads, call); }));
     FWA_TRY(chunk_column_gates(stream, l.task, K, V, is_delta(kit)));
     FWA_TRY(chunk_column_grads(stream, l.task, l.rate, is_delta(kit)));
     FWA_TRY(return_read_grads(stream, a, l.reads));

@@ -40,12 +40,14 @@ struct column_task : chunk_task {
 
 // tokens, from keys and scalars.
 fwa_status chunk_column_rate(cudaStream_t stream, const column_task &task, const chunk_rate &rate);
-// o and S_end; `states` and r where they are not null. delta: falcon2.
+// o, and S_end where there is one segment; `states` and r where they are not null. delta: falcon2.
 fwa_status chunk_column_forward(cudaStream_t stream, const column_task &task, int K, int V, bool delta);
-// falcon2a: receives the incoming states, and finds the state before each segment where there are several.
+// Receives the incoming states; where there are several segments, finds the state before each and S_end.
 fwa_status chunk_column_starts(cudaStream_t stream, const column_task &task, const fwa_mixer_call *call, int K, int V);
-// falcon2a: the same of gradients; then `grads` and dS0.
-fwa_status chunk_column_carry(cudaStream_t stream, const column_task &task, const fwa_mixer_call *call, int K, int V);
+// The same of gradients: that behind each, and dS0.
+fwa_status chunk_column_ends(cudaStream_t stream, const column_task &task, const fwa_mixer_call *call, int K, int V);
+// falcon2a: `grads`, and dS0 where there is one segment.
+fwa_status chunk_column_carry(cudaStream_t stream, const column_task &task, int K, int V);
 // falcon2: `grads`, dv and dS0.
 fwa_status chunk_column_scan(cudaStream_t stream, const column_task &task, int K, int V);
 // dbeta and `sums`; dv where not delta.

@@ -69,15 +69,15 @@ template <int K, bool forward> struct carry_block : column_place<K> {
     }
 };
 
-// alone: of each segment but that at the end, from an empty state; leaves it in `starts`, and what is left of a state
-// over the segment in `decays`.
+// alone: of each segment from an empty state; leaves it in `starts`, and what is left of a state over the segment in
+// `decays`.
 template <int K, bool forward, bool alone>
 __global__ void __launch_bounds__(column_threads, 3)
     column_carry_kernel(const __grid_constant__ column_task a, int slices) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<carry_memory<K> *>(memory);
-    const int segments = alone ? a.segments - 1 : a.segments;
-    const int segment = static_cast<int>(blockIdx.x) % segments + (alone && !forward);
+    const int segments = alone ? asked_segments(a, forward) : a.segments;
+    const int segment = static_cast<int>(blockIdx.x) % segments + (forward ? 0 : a.segments - segments);
     carry_block<K, forward> at(a, m, static_cast<int>(blockIdx.x) / segments, slices);
     const int begin = segment * a.length, end = min(begin + a.length, a.chunks);
     float S[K / 2], left[2] = {1.0f, 1.0f};
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(column_threads, 3)
         set_state<K>(S, segment_state(a, segment, K, at.V), at.b, at.h, at.v + at.warp * 16);
         float *decays = a.decays + (static_cast<int64_t>(at.head) * a.segments + segment) * at.V + at.v;
         if (lane % 4 < 2) decays[at.warp * 16 + lane / 4 + lane % 4 * 8] = lane % 4 ? left[1] : left[0];
-    } else if (segment == 0 && a.dS0.data) {
+    } else if (a.segments == 1 && a.dS0.data) {
         set_state<K>(S, a.dS0, at.b, at.h, at.v + at.warp * 16);
     }
 }
@@ -142,7 +142,7 @@ template <int K, bool forward, bool alone>
 fwa_status launch_carry(cudaStream_t stream, const column_task &task, int V) {
     const auto kernel = column_carry_kernel<K, forward, alone>;
     constexpr int bytes = sizeof(carry_memory<K>);
-    const int blocks = task.B * task.H * (V / 64) * (alone ? task.segments - 1 : task.segments);
+    const int blocks = task.B * task.H * (V / 64) * (alone ? asked_segments(task, forward) : task.segments);
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     FWA_LAUNCH(kernel, static_cast<unsigned>(blocks), column_threads, bytes, stream, task, V / 64);
     return FWA_OK;
@@ -164,9 +164,11 @@ fwa_status chunk_column_starts(cudaStream_t stream, const column_task &task, con
     return K == 64 ? find_starts<64, true>(stream, task, call, V) : find_starts<128, true>(stream, task, call, V);
 }
 
-fwa_status chunk_column_carry(cudaStream_t stream, const column_task &task, const fwa_mixer_call *call, int K, int V) {
-    FWA_TRY(K == 64 ? (find_starts<64, false>(stream, task, call, V))
-                    : (find_starts<128, false>(stream, task, call, V)));
+fwa_status chunk_column_ends(cudaStream_t stream, const column_task &task, const fwa_mixer_call *call, int K, int V) {
+    return K == 64 ? find_starts<64, false>(stream, task, call, V) : find_starts<128, false>(stream, task, call, V);
+}
+
+fwa_status chunk_column_carry(cudaStream_t stream, const column_task &task, int K, int V) {
     return K == 64 ? launch_carry<64, false, false>(stream, task, V) : launch_carry<128, false, false>(stream, task, V);
 }
 

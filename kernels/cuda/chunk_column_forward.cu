@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(column_threads, 3)
         if (c + 1 < end) at.load(c + 1);
         copy_columns(stage, a, a.o, at.b, at.h, c, at.v, at.warp);
     }
-    if (a.S_end.data && end == a.chunks) set_state<K>(S, a.S_end, at.b, at.h, at.v + at.warp * 16);
+    if (a.segments == 1 && a.S_end.data) set_state<K>(S, a.S_end, at.b, at.h, at.v + at.warp * 16);
 }
 
 template <int K, bool delta> fwa_status launch_forward(cudaStream_t stream, const column_task &task, int V) {

@@ -2,7 +2,6 @@
 // memory is laid out, what runs in which order. deltanet, gated_deltanet, falcon1.
 #include "kernels/cuda/chunk_delta.cuh"
 
-#include "kernels/cuda/chunk_before.cuh"
 #include "kernels/cuda/chunk_call.cuh"
 #include "kernels/cuda/chunk_edges.cuh"
 #include "kernels/cuda/moves.cuh"
@@ -87,12 +86,14 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     layout l;
     FWA_TRY(chunk_bind<layout>(plan_memory, kit, call, false, &l));
     const mixer_task &a = l.rate.task;
+    const int K = static_cast<int>(a.K), V = static_cast<int>(a.V);
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(move_reads(stream, a, l.reads, &l.task));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
     FWA_TRY(chunk_delta_solve(stream, l.task, l.rate));
-    FWA_TRY(chunk_delta_forward(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
-    FWA_TRY(send_states(call));
+    FWA_TRY(chunk_delta_starts(stream, l.task, call, K, V));
+    FWA_TRY(chunk_pass(
+        l.task, [&] { return chunk_delta_forward(stream, l.task, K, V); }, [&] { return send_states(call); }));
     FWA_TRY(return_reads(stream, a, l.reads));
     return chunk_last_pairs(stream, a, l.task);
 }
@@ -105,12 +106,14 @@ fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_c
     FWA_TRY(chunk_bind_grads(kit, grads, &l.rate.task, &l.task));
     if (!l.task.dv.data) l.task.dv = own;
     const mixer_task &a = l.rate.task;
+    const int K = static_cast<int>(a.K), V = static_cast<int>(a.V);
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(move_reads(stream, a, l.reads, &l.task));
     FWA_TRY(chunk_first_pairs(stream, a, l.task));
-    FWA_TRY(chunk_delta_scan(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
-    FWA_TRY(return_first_grads(stream, a, l.reads));
-    FWA_TRY(send_states(call));
+    FWA_TRY(chunk_delta_ends(stream, l.task, call, K, V));
+    FWA_TRY(chunk_pass(
+        l.task, [&] { return chunk_delta_scan(stream, l.task, K, V); },
+        [&] { return send_gradients(stream, a, l.reads, call); }));
     FWA_TRY(chunk_delta_grads(stream, l.task, l.rate));
     FWA_TRY(return_read_grads(stream, a, l.reads));
     return chunk_state_grads(stream, a, l.task);

@@ -33,11 +33,14 @@ struct delta_task : chunk_task {
 
 // Gates, energies, and T.
 fwa_status chunk_delta_solve(cudaStream_t stream, const delta_task &task, const chunk_rate &rate);
-// Receives the call's state. o and S_end; states and residuals where they are not null; transitions where there are
-// segments.
-fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V);
-// Receives the call's gradient of the state. dv, `grads` and dS0.
-fwa_status chunk_delta_scan(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V);
+// Receives the call's state. Where there are several segments, the state before each, S_end and transitions.
+fwa_status chunk_delta_starts(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V);
+// o, and S_end where there is one segment; states and residuals where they are not null.
+fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, int K, int V);
+// Receives the gradient of the call's state. Where there are several segments, that behind each, and dS0.
+fwa_status chunk_delta_ends(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V);
+// dv and `grads`, and dS0 where there is one segment.
+fwa_status chunk_delta_scan(cudaStream_t stream, const delta_task &task, int K, int V);
 // dq, dk, edge_x and the gradients of scalars, from states, residuals, dv and `grads`.
 fwa_status chunk_delta_grads(cudaStream_t stream, const delta_task &task, const chunk_rate &rate);
 

@@ -144,23 +144,25 @@ fwa_status launch_forward(cudaStream_t stream, const delta_task &task, const ser
     return FWA_OK;
 }
 
-template <int K> fwa_status forward(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int V) {
-    if (task.segments > 1) {
-        FWA_TRY((launch_forward<K, true>(stream, task, {V, (V + K) / 64, true})));
-        FWA_TRY(receive_states(call));
-        FWA_TRY(chunk_join_transitions(stream, task, false, K, V));
-    } else {
-        FWA_TRY(receive_states(call));
-    }
-    return launch_forward<K, false>(stream, task, {V, V / 64, false});
+template <int K>
+fwa_status find_starts(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int V) {
+    FWA_TRY((launch_forward<K, true>(stream, task, {V, (V + K) / 64, true})));
+    FWA_TRY(receive_states(call));
+    return chunk_join_transitions(stream, task, false, K, V);
 }
 
 } // namespace
 
 namespace fwa {
 
-fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V) {
-    return K == 64 ? forward<64>(stream, task, call, V) : forward<128>(stream, task, call, V);
+fwa_status chunk_delta_starts(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V) {
+    if (task.segments == 1) return receive_states(call);
+    return K == 64 ? find_starts<64>(stream, task, call, V) : find_starts<128>(stream, task, call, V);
+}
+
+fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, int K, int V) {
+    const serial_pass pass = {V, V / 64, false};
+    return K == 64 ? launch_forward<64, false>(stream, task, pass) : launch_forward<128, false>(stream, task, pass);
 }
 
 } // namespace fwa

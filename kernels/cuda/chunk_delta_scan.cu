@@ -114,29 +114,32 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
     leave_segment<K>(dS, a, pass, at, a.dS0, at.segment - 1, at.warp);
 }
 
-template <int K>
-fwa_status launch_scan(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int V) {
+template <int K> fwa_status launch_scan(cudaStream_t stream, const delta_task &task, bool alone, int V) {
     constexpr int bytes = sizeof(serial_memory<K>);
     const auto blocks = static_cast<unsigned>(task.segments * task.B * task.H * (V / 64));
+    const serial_pass pass = {V, V / 64, alone};
     FWA_CUDA_TRY(cudaFuncSetAttribute(delta_scan_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    const serial_pass pass = {V, V / 64, false}, alone = {V, V / 64, true};
-    if (task.segments > 1) {
-        FWA_LAUNCH(delta_scan_kernel<K>, blocks, serial_threads, bytes, stream, task, alone);
-        FWA_TRY(receive_states(call));
-        FWA_TRY(chunk_join_transitions(stream, task, true, K, V));
-    } else {
-        FWA_TRY(receive_states(call));
-    }
     FWA_LAUNCH(delta_scan_kernel<K>, blocks, serial_threads, bytes, stream, task, pass);
     return FWA_OK;
+}
+
+fwa_status scan(cudaStream_t stream, const delta_task &task, bool alone, int K, int V) {
+    return K == 64 ? launch_scan<64>(stream, task, alone, V) : launch_scan<128>(stream, task, alone, V);
 }
 
 } // namespace
 
 namespace fwa {
 
-fwa_status chunk_delta_scan(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V) {
-    return K == 64 ? launch_scan<64>(stream, task, call, V) : launch_scan<128>(stream, task, call, V);
+fwa_status chunk_delta_ends(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V) {
+    if (task.segments == 1) return receive_states(call);
+    FWA_TRY(scan(stream, task, true, K, V));
+    FWA_TRY(receive_states(call));
+    return chunk_join_transitions(stream, task, true, K, V);
+}
+
+fwa_status chunk_delta_scan(cudaStream_t stream, const delta_task &task, int K, int V) {
+    return scan(stream, task, false, K, V);
 }
 
 } // namespace fwa

@@ -19,16 +19,18 @@ __global__ void __launch_bounds__(join_threads)
     const int at = static_cast<int>(i % (K * V)), width = columns ? V : 1;
     float *states = a.starts + head * a.segments * (K * V) + at;
     const float *decays = a.decays + head * a.segments * width + (columns ? at % V : 0);
+    const int asked = asked_segments(a, forward);
+    const chunk_state &end = leaving_state(a, forward);
     float carry = first.data ? first.at(head / a.H, head % a.H, at / V)[at % V] : 0.0f;
 #pragma unroll 8
     for (int n = 0; n < a.segments; n++) {
         const int segment = forward ? n : a.segments - 1 - n;
         float *state = states + static_cast<int64_t>(segment) * (K * V);
-        const bool last = n + 1 == a.segments;
-        const float own = last ? 0.0f : *state, decay = last ? 0.0f : decays[segment * width];
+        const float own = n < asked ? *state : 0.0f, decay = n < asked ? decays[segment * width] : 0.0f;
         *state = carry;
         carry = decay * carry + own;
     }
+    if (end.data) end.at(head / a.H, head % a.H, at / V)[at % V] = carry;
 }
 
 } // namespace

@@ -3,9 +3,9 @@
 //
 //   forward   S' = M S + b from the first segment on        backward   dS = M^T dS' + b from the last
 //
-// in fp32; the b in `starts` are replaced. A block takes 8 columns of V of a head through all segments, 2 K threads: a
-// thread has 4 of these in a row. Cost: the transitions once for every 8 columns, from L2; K^2 V multiply-adds a
-// segment.
+// in fp32; the b are replaced in `starts`, the last one in the state that leaves. A block takes 8 columns of V of a
+// head through all segments, 2 K threads: a thread has 4 of these in a row. Cost: the transitions once for every 8
+// columns, from L2; K^2 V multiply-adds a segment.
 #include "kernels/cuda/chunk_segments.cuh"
 
 #include "kernels/cuda/mixer_task.cuh"
@@ -57,7 +57,8 @@ __global__ void __launch_bounds__(2 * K) join_transitions_kernel(const __grid_co
     const int row = static_cast<int>(threadIdx.x) / 2, quad = static_cast<int>(threadIdx.x) % 2, slices = V / columns;
     const int head = static_cast<int>(blockIdx.x) / slices, b = head / a.H, h = head % a.H;
     const int v = static_cast<int>(blockIdx.x) % slices * columns + quad * 4;
-    const chunk_state &outer = backward ? a.dS_end : a.S0;
+    const chunk_state &outer = backward ? a.dS_end : a.S0, &end = leaving_state(a, !backward);
+    const int last = a.segments - 1, asked = asked_segments(a, !backward);
     const auto segment = [&](int i) { return backward ? a.segments - 1 - i : i; };
     const auto start = [&](int i) {
         return reinterpret_cast<float4 *>(segment_state(a, segment(i), K, V).at(b, h, row) + v);
@@ -65,23 +66,31 @@ __global__ void __launch_bounds__(2 * K) join_transitions_kernel(const __grid_co
     const auto load = [&](int i) {
         load_transition<K>(m.transition[i % 2], transition_of(a, segment(i), K).at(b, h, 0));
     };
+    const auto advance = [&](int i, float4 own) {
+        copy_wait<1>();
+        __syncthreads();
+        add_scaled(own, 1.0f, row_of_product<K, backward>(m.transition[i % 2], m.state, row, quad));
+        __syncthreads();
+        return own;
+    };
     float4 S = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (const float *from = outer.data ? outer.at(b, h, row) + v : nullptr)
         S = make_float4(from[0], from[1], from[2], from[3]);
     load(0);
     copy_commit();
     m.state[row][quad] = *start(0) = S;
-    for (int i = 0; i + 1 < a.segments; i++) {
-        if (i + 2 < a.segments) load(i + 1);
+    for (int i = 0; i < last; i++) {
+        if (i + 1 < asked) load(i + 1);
         copy_commit();
         float4 *to = start(i + 1);
-        S = *to;
-        copy_wait<1>();
-        __syncthreads();
-        add_scaled(S, 1.0f, row_of_product<K, backward>(m.transition[i % 2], m.state, row, quad));
-        __syncthreads();
+        S = advance(i, *to);
         m.state[row][quad] = *to = S;
     }
+    if (!end.data) return;
+    copy_commit();
+    float *to = end.at(b, h, row) + v;
+    S = advance(last, make_float4(to[0], to[1], to[2], to[3]));
+    to[0] = S.x, to[1] = S.y, to[2] = S.z, to[3] = S.w;
 }
 
 template <int K> fwa_status launch_join(cudaStream_t stream, const chunk_task &task, bool backward, int V) {

@@ -55,7 +55,7 @@ __device__ inline void enter_segment(float (&S)[K / 2], const chunk_task &a, con
         if (i / 4 * 8 + t * 2 + i % 2 == at.v - at.V + warp * 16 + g + i % 4 / 2 * 8) S[i] = 1.0f;
 }
 
-// What it leaves, to segment `next`; `outer` ends the sequence.
+// What it leaves, to segment `next`; `outer` ends the sequence, and belongs to the join where there are several.
 template <int K>
 __device__ inline void leave_segment(const float (&S)[K / 2], const chunk_task &a, const serial_pass &pass,
                                      const segment_place &at, const chunk_state &outer, int next, int warp) {
@@ -64,11 +64,12 @@ __device__ inline void leave_segment(const float (&S)[K / 2], const chunk_task &
         set_state<K>(S, transition_of(a, at.segment, K), at.b, at.h, at.v - at.V + warp * 16);
     else if (pass.alone && inside)
         set_state<K>(S, segment_state(a, next, K, at.V), at.b, at.h, at.v + warp * 16);
-    else if (!pass.alone && !inside && outer.data)
+    else if (!inside && outer.data && (pass.alone || a.segments == 1))
         set_state<K>(S, outer, at.b, at.h, at.v + warp * 16);
 }
 
-// All of `starts` from what single segments made of nothing, and S0 (backward: dS_end).
+// All of `starts`, and S_end (dS0) where it is not null, from what single segments made of nothing and left there, and
+// S0 (dS_end).
 fwa_status chunk_join_transitions(cudaStream_t stream, const chunk_task &task, bool backward, int K, int V);
 
 } // namespace fwa

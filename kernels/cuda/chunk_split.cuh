@@ -4,6 +4,8 @@
 #ifndef FWA_KERNELS_CUDA_CHUNK_SPLIT_CUH
 #define FWA_KERNELS_CUDA_CHUNK_SPLIT_CUH
 
+#include <cstdlib>
+
 #include "core/shape.h"
 #include "kernels/cuda/device.h"
 
@@ -28,8 +30,25 @@ struct chunk_costs {
     double wide, before, join, segment;
 };
 
+// FWA_SEGMENT_CHUNKS=N in the environment: chunks of a segment, the same for pieces of a sequence as for the whole,
+// which then have the same bits.
+inline fwa_status chunk_check_asked_length() {
+    const char *asked = getenv("FWA_SEGMENT_CHUNKS");
+    char *end = nullptr;
+    const long n = asked ? strtol(asked, &end, 10) : 1;
+    FWA_CHECK(n > 0 && n <= INT32_MAX && !(end && *end), FWA_USAGE,
+              "FWA_SEGMENT_CHUNKS: got '%s', expected a whole number above 0", asked);
+    return FWA_OK;
+}
+inline chunk_split chunk_asked_split(const char *asked, int chunks) {
+    const auto length = static_cast<int>(fwa_min(strtol(asked, nullptr, 10), static_cast<long>(chunks)));
+    return {static_cast<int>(fwa_ceil_div(chunks, length)), length};
+}
+
 // The fastest split of a pass, where it gains a fifth; a segment has four chunks at least, and all blocks run at once.
+// The asked length has been checked.
 inline chunk_split chunk_split_of(int64_t blocks, int chunks, int multiprocessors, const chunk_costs &costs) {
+    if (const char *asked = getenv("FWA_SEGMENT_CHUNKS")) return chunk_asked_split(asked, chunks);
     const int most = costs.most;
     chunk_split best = {1, chunks};
     double least = 0.8 * chunk_pass_time(blocks, chunks, multiprocessors, most);

@@ -2,7 +2,6 @@
 // memory is laid out, what runs in which order. falcon3.
 #include "kernels/cuda/chunk_window.cuh"
 
-#include "kernels/cuda/chunk_before.cuh"
 #include "kernels/cuda/chunk_call.cuh"
 #include "kernels/cuda/chunk_edges.cuh"
 #include "kernels/cuda/moves.cuh"
@@ -108,10 +107,12 @@ fwa_status forward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_ca
     layout l;
     FWA_TRY(chunk_bind<layout>(plan_memory, kit, call, false, &l));
     const mixer_task &a = l.rate.task;
+    const int K = static_cast<int>(a.K), V = static_cast<int>(a.V);
     FWA_TRY(prepare(stream, &l));
     FWA_TRY(chunk_window_rate(stream, l.task, l.rate, l.gates));
-    FWA_TRY(chunk_window_forward(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
-    FWA_TRY(send_states(call));
+    FWA_TRY(chunk_window_starts(stream, l.task, call, K, V));
+    FWA_TRY(chunk_pass(
+        l.task, [&] { return chunk_window_forward(stream, l.task, K, V); }, [&] { return send_states(call); }));
     FWA_TRY(return_reads(stream, a, l.reads));
     return chunk_last_pairs(stream, a, l.task);
 }
@@ -122,11 +123,13 @@ fwa_status backward(const mixer_kit &kit, cudaStream_t stream, const fwa_mixer_c
     FWA_TRY(chunk_bind<layout>(plan_memory, kit, call, true, &l));
     FWA_TRY(chunk_bind_grads(kit, grads, &l.rate.task, &l.task));
     const mixer_task &a = l.rate.task;
+    const int K = static_cast<int>(a.K), V = static_cast<int>(a.V);
     FWA_TRY(prepare(stream, &l));
-    FWA_TRY(chunk_window_scan(stream, l.task, call, static_cast<int>(a.K), static_cast<int>(a.V)));
-    FWA_TRY(return_first_grads(stream, a, l.reads));
-    FWA_TRY(send_states(call));
-    FWA_TRY(chunk_window_near(stream, l.task, static_cast<int>(a.V)));
+    FWA_TRY(chunk_window_ends(stream, l.task, call, K, V));
+    FWA_TRY(chunk_pass(
+        l.task, [&] { return chunk_window_scan(stream, l.task, K, V); },
+        [&] { return send_gradients(stream, a, l.reads, call); }));
+    FWA_TRY(chunk_window_near(stream, l.task, V));
     FWA_TRY(chunk_window_grads(stream, l.task, l.rate));
     FWA_TRY(return_read_grads(stream, a, l.reads));
     FWA_TRY(chunk_join_rows(stream, a, l.task));

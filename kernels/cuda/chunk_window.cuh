@@ -33,11 +33,14 @@ __host__ __device__ constexpr int window_close(int W) {
 // u, w, seen, pairs, gram, top, the energies.
 fwa_status chunk_window_rate(cudaStream_t stream, const window_task &task, const chunk_rate &rate,
                              const chunk_gates &to);
-// Receives the call's state. o and S_end; states and fresh where they are not null; transitions where there are
-// segments.
-fwa_status chunk_window_forward(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int K, int V);
-// Receives the call's gradient of the state. dv, edge_v, `grads`, members and dS0.
-fwa_status chunk_window_scan(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int K, int V);
+// Receives the call's state. Where there are several segments, the state before each, S_end and transitions.
+fwa_status chunk_window_starts(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int K, int V);
+// o, and S_end where there is one segment; states and fresh where they are not null.
+fwa_status chunk_window_forward(cudaStream_t stream, const window_task &task, int K, int V);
+// Receives the gradient of the call's state. Where there are several segments, that behind each, and dS0.
+fwa_status chunk_window_ends(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int K, int V);
+// dv, edge_v, `grads` and members, and dS0 where there is one segment.
+fwa_status chunk_window_scan(cudaStream_t stream, const window_task &task, int K, int V);
 // close and what takes the place of members, from fresh and members.
 fwa_status chunk_window_near(cudaStream_t stream, const window_task &task, int V);
 // dq, dk, edge_x and the gradients of scalars, from states, members, close and `grads`.

@@ -245,27 +245,27 @@ fwa_status launch_forward(cudaStream_t stream, const window_task &task, const se
     return FWA_OK;
 }
 
-template <int K, int W>
-fwa_status forward(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int V) {
-    if (task.segments > 1) {
-        FWA_TRY((launch_forward<K, W, true>(stream, task, {V, (V + K) / 64, true})));
-        FWA_TRY(receive_states(call));
-        FWA_TRY(chunk_join_transitions(stream, task, false, K, V));
-    } else {
-        FWA_TRY(receive_states(call));
-    }
-    return launch_forward<K, W, false>(stream, task, {V, V / 64, false});
+template <int K, bool alone>
+fwa_status pick_window(cudaStream_t stream, const window_task &task, const serial_pass &pass) {
+    return task.window == 4 ? launch_forward<K, 4, alone>(stream, task, pass)
+                            : launch_forward<K, 8, alone>(stream, task, pass);
 }
 
 } // namespace
 
 namespace fwa {
 
-fwa_status chunk_window_forward(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int K,
-                                int V) {
-    if (task.window == 4)
-        return K == 64 ? forward<64, 4>(stream, task, call, V) : forward<128, 4>(stream, task, call, V);
-    return K == 64 ? forward<64, 8>(stream, task, call, V) : forward<128, 8>(stream, task, call, V);
+fwa_status chunk_window_starts(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int K, int V) {
+    const serial_pass alone = {V, (V + K) / 64, true};
+    if (task.segments == 1) return receive_states(call);
+    FWA_TRY(K == 64 ? (pick_window<64, true>(stream, task, alone)) : (pick_window<128, true>(stream, task, alone)));
+    FWA_TRY(receive_states(call));
+    return chunk_join_transitions(stream, task, false, K, V);
+}
+
+fwa_status chunk_window_forward(cudaStream_t stream, const window_task &task, int K, int V) {
+    const serial_pass pass = {V, V / 64, false};
+    return K == 64 ? pick_window<64, false>(stream, task, pass) : pick_window<128, false>(stream, task, pass);
 }
 
 } // namespace fwa

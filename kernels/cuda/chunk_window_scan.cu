@@ -254,32 +254,35 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
     leave_segment<K>(dS, a, pass, at, a.dS0, at.segment - 1, at.warp);
 }
 
-template <int K, int W>
-fwa_status launch_scan(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int V) {
+template <int K, int W> fwa_status launch_scan(cudaStream_t stream, const window_task &task, bool alone, int V) {
     constexpr int bytes = sizeof(window_memory<K, W>);
     const auto kernel = window_scan_kernel<K, W>;
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     const auto blocks = static_cast<unsigned>(task.segments * task.B * task.H * (V / 64));
-    const serial_pass pass = {V, V / 64, false}, alone = {V, V / 64, true};
-    if (task.segments > 1) {
-        FWA_LAUNCH(kernel, blocks, window_threads, bytes, stream, task, alone);
-        FWA_TRY(receive_states(call));
-        FWA_TRY(chunk_join_transitions(stream, task, true, K, V));
-    } else {
-        FWA_TRY(receive_states(call));
-    }
+    const serial_pass pass = {V, V / 64, alone};
     FWA_LAUNCH(kernel, blocks, window_threads, bytes, stream, task, pass);
     return FWA_OK;
+}
+
+fwa_status scan(cudaStream_t stream, const window_task &task, bool alone, int K, int V) {
+    if (task.window == 4)
+        return K == 64 ? launch_scan<64, 4>(stream, task, alone, V) : launch_scan<128, 4>(stream, task, alone, V);
+    return K == 64 ? launch_scan<64, 8>(stream, task, alone, V) : launch_scan<128, 8>(stream, task, alone, V);
 }
 
 } // namespace
 
 namespace fwa {
 
-fwa_status chunk_window_scan(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int K, int V) {
-    if (task.window == 4)
-        return K == 64 ? launch_scan<64, 4>(stream, task, call, V) : launch_scan<128, 4>(stream, task, call, V);
-    return K == 64 ? launch_scan<64, 8>(stream, task, call, V) : launch_scan<128, 8>(stream, task, call, V);
+fwa_status chunk_window_ends(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int K, int V) {
+    if (task.segments == 1) return receive_states(call);
+    FWA_TRY(scan(stream, task, true, K, V));
+    FWA_TRY(receive_states(call));
+    return chunk_join_transitions(stream, task, true, K, V);
+}
+
+fwa_status chunk_window_scan(cudaStream_t stream, const window_task &task, int K, int V) {
+    return scan(stream, task, false, K, V);
 }
 
 } // namespace fwa

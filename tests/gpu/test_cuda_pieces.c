@@ -1,10 +1,18 @@
 // A sequence in pieces, each continuing from the states that the one before left, has the bits of the whole on a GPU:
 // o, S and the pairs of a window, where pieces are whole chunks; for every rule with a matrix state, in f32 and bf16,
-// general and chunk kernels. This is what ranks of parallel.sp compute with the ring.
+// general and chunk kernels. This is what ranks of parallel.sp compute with the ring. Where chunk kernels cut long
+// sequences into segments, pieces of whole segments have the bits of the whole if segments are as long in both; else
+// the errors of rounding.
 #include "tests/gpu/device_cut.h"
 #include "tests/rule_variants.h"
 
 static fwa_backend *device[2]; // f32, bf16
+
+#define EACH_CUT_RULE(rule)                                                                                            \
+    EACH_RULE(rule)                                                                                                    \
+    if (rule->state != FWA_STATE_MATRIX || !fwa_rule_on_backend(rule->name, FWA_BACKEND_CUDA))                         \
+        continue;                                                                                                      \
+    else
 
 // Outputs of the last `piece`, of which the ends are those of the whole.
 static void check_ends(const mixer_case *piece, const mixer_case *whole) {
@@ -42,12 +50,17 @@ static void check_pieces(fwa_backend *on, mixer_case *whole, int count, fwa_form
     for (int p = 0; p < count; p++) case_free(&pieces[p]);
 }
 
-// Pieces of two chunks and of four.
-static void check_rule(fwa_backend *on, const fwa_rule *rule, fwa_form form) {
+static int64_t chunk_of(const fwa_rule *rule) {
+    const int64_t window = fwa_mixer_options_default(rule).window;
+    return 64 - (window > 1 ? window - 1 : 0);
+}
+
+// Halves and quarters of a sequence of so many chunks.
+static void check_rule(fwa_backend *on, const fwa_rule *rule, fwa_form form, int64_t chunks) {
     const fwa_mixer_options options = fwa_mixer_options_default(rule);
-    const int64_t chunk = 64 - (options.window > 1 ? options.window - 1 : 0);
     for (int wide = 0; wide < 2; wide++) {
-        case_spec spec = spec_of(rule, options, (fwa_mixer_shape){2, 8 * chunk, 2, 4, wide ? 128 : 64, 64});
+        case_spec spec =
+            spec_of(rule, options, (fwa_mixer_shape){2, chunks * chunk_of(rule), 2, 4, wide ? 128 : 64, 64});
         spec.state_out = true;
         mixer_case whole = case_new(&spec);
         case_fill(&whole, (uint64_t)(90 + wide));
@@ -61,11 +74,39 @@ static void check_rule(fwa_backend *on, const fwa_rule *rule, fwa_form form) {
 
 static void pieces_have_the_bits_of_the_whole(void **state) {
     (void)state;
-    EACH_RULE(rule) {
-        if (rule->state != FWA_STATE_MATRIX || !fwa_rule_on_backend(rule->name, FWA_BACKEND_CUDA)) continue;
-        check_rule(device[0], rule, FWA_FORM_RECURRENT);
-        check_rule(device[1], rule, FWA_FORM_RECURRENT);
-        check_rule(device[1], rule, FWA_FORM_CHUNK);
+    EACH_CUT_RULE(rule) {
+        check_rule(device[0], rule, FWA_FORM_RECURRENT, 8);
+        check_rule(device[1], rule, FWA_FORM_RECURRENT, 8);
+        check_rule(device[1], rule, FWA_FORM_CHUNK, 8);
+    }
+}
+
+// Quarters are two segments.
+static void so_have_pieces_of_equal_segments(void **state) {
+    (void)state;
+    setenv("FWA_SEGMENT_CHUNKS", "2", 1);
+    EACH_CUT_RULE(rule) check_rule(device[1], rule, FWA_FORM_CHUNK, 16);
+    unsetenv("FWA_SEGMENT_CHUNKS");
+}
+
+// Few heads, many chunks: lengths of segments are chosen for the whole and for each part.
+static void pieces_of_other_segments_round(void **state) {
+    (void)state;
+    const int64_t T = device_test_size() == TEST_SMALLEST ? 1280 : 2560;
+    EACH_CUT_RULE(rule) {
+        start_record();
+        case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){1, T, 1, 2, 64, 128});
+        spec_carry(&spec, spec.options.window - 1);
+        mixer_case whole = case_new(&spec);
+        case_fill(&whole, 95);
+        case_unit_rows(whole.call.k);
+        device_mixer rounded = device_mixer_new(device[1], &whole, FWA_FORM_CHUNK);
+        device_mixer_release(&rounded);
+        case_run(&whole);
+        run_cut(device[1], &whole, T / 2, FWA_FORM_CHUNK);
+        case_free(&whole);
+        check_release(NULL);
+        print_record("cut in segments", rule);
     }
 }
 
@@ -74,6 +115,8 @@ int main(void) {
     device[1] = device_open(FWA_BF16);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(pieces_have_the_bits_of_the_whole, check_release),
+        cmocka_unit_test_teardown(so_have_pieces_of_equal_segments, check_release),
+        cmocka_unit_test_teardown(pieces_of_other_segments_round, check_release),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (int i = 0; i < 2; i++) device[i]->destroy(device[i]);

@@ -210,7 +210,13 @@ static void test_bad_states(void **state) {
         mixer_case c = case_new(&spec);
         case_fill(&c, 1);
         const fwa_mixer_call good = c.call;
+        const fwa_handover handover = {0};
         check_ok(try_forward(&c));
+        if (!c.mixer->hands_over) {
+            c.call.handover = &handover;
+            check_status(try_forward(&c), FWA_UNSUPPORTED);
+            c.call = good;
+        }
         if (!cache && spec.tail > 0 && spec.options.shift == FWA_SHIFT_NEXT_LATENT) {
             c.call.in.k_last = fwa_tensor_absent();
             check_status(try_forward(&c), FWA_USAGE);
