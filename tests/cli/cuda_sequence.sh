@@ -40,7 +40,9 @@ layouts() {
         close_numbers "$of-whole" "$of-$layout" grad_norm "$norm" 6
     done
 }
-# Long sequences run on chunk kernels: heads of 64, and pieces of several chunks.
+# Long sequences run on chunk kernels: heads of 64, and pieces of several chunks, in segments of two where kernels have
+# them, which hand states over in front of their pass.
+export FWA_SEGMENT_CHUNKS=2
 long="train.precision=bf16 data.train=data/long.bin data.val=data/long.bin model.d_model=128 model.heads=2 train.seq_len=384 train.micro_batch=1
     train.global_batch=2"
 while read -r a && read -r b && read -r c && read -r d; do
