@@ -140,7 +140,8 @@ static bool plain(const fwa_feature_options *options) {
 bool fwa_mixer_in_place(const fwa_mixer_layer *layer, const fwa_layer_context *ctx) {
     const fwa_feature_options qk = feature_options(layer, layer->spec->qk_norm, layer->spec->phi);
     const fwa_feature_options v = feature_options(layer, layer->spec->v_norm, FWA_PHI_IDENTITY);
-    return plain(&qk) && plain(&v) && layer->skip < 0 && !fwa_sequence_cut(ctx) && !ctx->memory;
+    const bool whole = !fwa_sequence_cut(ctx) || layer->spec->rule->state == FWA_STATE_CACHE;
+    return plain(&qk) && plain(&v) && layer->skip < 0 && whole && !ctx->memory;
 }
 
 // In place: q and k of proj, which stand side by side, or their gradients, turned back.

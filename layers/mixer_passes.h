@@ -14,7 +14,8 @@ static inline fwa_tensor fwa_mixer_part_of(fwa_tensor proj, const fwa_mixer_part
 }
 
 // Whether q, k and v are columns of the projection themselves, q and k rotated where they are, and so their gradients:
-// whole sequences that no memory keeps, and features that would be copies.
+// sequences that no memory keeps, whole or of a rule that works on all heads at once, and features that would be
+// copies.
 bool fwa_mixer_in_place(const fwa_mixer_layer *layer, const fwa_layer_context *ctx);
 
 // q, k or v [B,T,heads,K] as the rule sees it, or its gradient: `own`, or in place the part's columns of `proj`.

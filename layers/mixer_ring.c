@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layers/mixer_passes.h"
+
 // Groups in the ring, at most, for every rank: n ranks idle for (n-1) of the n-1 + groups steps of a pass. Fewer where
 // kernels hand states over in the middle of a call, and a group that does not fill the device takes as long as all.
 enum { GROUPS_A_RANK = 4, GROUPS_HANDED_OVER = 1 };
@@ -214,13 +216,26 @@ static bool adds(const ring *r, int64_t g) {
     return r->shared && g % r->across > 0;
 }
 
-static fwa_mixer_grads grads_of(const fwa_mixer_scratch *d, const ring *r, const ring_scratch *x, int64_t g) {
+// dq, dk and dv of all groups.
+static fwa_mixer_grads vector_grads(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
+                                    const fwa_mixer_scratch *d) {
+    fwa_mixer_grads all;
+    memset(&all, 0, sizeof all);
+    all.dq = fwa_mixer_input_of(layer, ctx, d->dq, d->dproj, &layer->q, layer->shape.K);
+    all.dk = fwa_mixer_input_of(layer, ctx, d->dk, d->dproj, &layer->k, layer->shape.K);
+    all.dv = fwa_mixer_input_of(layer, ctx, d->dv, d->dproj, &layer->v, layer->shape.V);
+    return all;
+}
+
+static fwa_mixer_grads grads_of(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, const fwa_mixer_scratch *d,
+                                const ring *r, const ring_scratch *x, int64_t g) {
+    const fwa_mixer_grads all = vector_grads(layer, ctx, d);
     fwa_mixer_grads grads;
     memset(&grads, 0, sizeof grads);
     grads.d_o = of_group(r, d->d_o, g, r->nh);
-    grads.dq = adds(r, g) ? x->dq : of_queries(r, d->dq, g);
-    grads.dk = adds(r, g) ? x->dk : of_queries(r, d->dk, g);
-    grads.dv = of_group(r, d->dv, g, r->nh);
+    grads.dq = adds(r, g) ? x->dq : of_queries(r, all.dq, g);
+    grads.dk = adds(r, g) ? x->dk : of_queries(r, all.dk, g);
+    grads.dv = of_group(r, all.dv, g, r->nh);
     grads.dbeta = of_group(r, d->dbeta, g, r->nh);
     grads.dlambda = of_group(r, d->dlambda, g, r->nh);
     grads.dlog_decay = of_group(r, d->dlog_decay, g, r->nh);
@@ -377,8 +392,9 @@ fwa_status fwa_mixer_ring_forward(const fwa_mixer_layer *layer, const fwa_layer_
     const fwa_tensor none = fwa_tensor_absent();
     ring_scratch x;
     FWA_TRY(open_scratch(layer, ctx, train, acts, &r, scratch, &x));
-    FWA_TRY(receive_rows(ctx, &x, acts->cut.keys, acts->k, r.keys));
-    FWA_TRY(receive_rows(ctx, &x, acts->cut.values, acts->v, r.values));
+    const fwa_mixer_call all = fwa_mixer_layer_call(layer, ctx, train, acts, none);
+    FWA_TRY(receive_rows(ctx, &x, acts->cut.keys, all.k, r.keys));
+    FWA_TRY(receive_rows(ctx, &x, acts->cut.values, all.v, r.values));
     const fwa_tensor send = is_last(ctx) ? none : x.send;
     const bool hands_over = layer->kernels->hands_over;
     for (int64_t g = 0; g < r.groups; g++) {
@@ -404,7 +420,7 @@ static fwa_status run_backward(const fwa_mixer_layer *layer, const fwa_layer_con
     const bool hands_over = layer->kernels->hands_over;
     for (int64_t g = 0; g < r->groups; g++) {
         fwa_mixer_call call = call_of(layer, ctx, true, acts, r, g);
-        fwa_mixer_grads grads = grads_of(d, r, x, g);
+        fwa_mixer_grads grads = grads_of(layer, ctx, d, r, x, g);
         handing states = {ctx, send, receive, -1};
         const fwa_handover handover = {&states, receive_state, send_state};
         if (hands_over)
@@ -432,6 +448,7 @@ fwa_status fwa_mixer_ring_backward(const fwa_mixer_layer *layer, const fwa_layer
     if (fwa_tensor_present(x.dvalues) && x.dvalues.shape[1] > r.n)
         FWA_TRY(backend->fill(backend, backend->stream, x.dvalues.data, 0, fwa_tensor_bytes(x.dvalues)));
     FWA_TRY(run_backward(layer, ctx, acts, d, &r, &x));
-    FWA_TRY(return_rows(ctx, &x, d->dk, x.dkeys, r.keys));
-    return return_rows(ctx, &x, d->dv, x.dvalues, r.values);
+    const fwa_mixer_grads all = vector_grads(layer, ctx, d);
+    FWA_TRY(return_rows(ctx, &x, all.dk, x.dkeys, r.keys));
+    return return_rows(ctx, &x, all.dv, x.dvalues, r.values);
 }
