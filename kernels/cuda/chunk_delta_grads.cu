@@ -26,11 +26,7 @@ template <int K, int V> struct grads_memory {
     float u[64], w[64], seen[64], diagonal[64]; // diagonal: of P o D
 };
 
-// Sums in the place of dO.
-struct placed_sums : part_sums {
-    tile_of tile;
-};
-static_assert(sizeof(placed_sums) <= 64 * 64 * 2, "fits a tile");
+static_assert(sizeof(part_sums) <= 64 * 64 * 2, "fits the place of dO");
 
 // D [64,32] times the mask, packed for m.d_o or m.d_r, and the sums of P o D over the columns of the thread's two rows
 // and, without w and added, over these rows of its columns; P, D have columns 32 group .. of the tile. Row i decays
@@ -237,7 +233,7 @@ __global__ void __launch_bounds__(threads, K > V ? 1 : 2)
     delta_grads_kernel(const __grid_constant__ delta_task a, const __grid_constant__ chunk_rate rate) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<grads_memory<K, V> *>(memory);
-    auto &parts = *reinterpret_cast<placed_sums *>(m.d_o);
+    auto &parts = *reinterpret_cast<part_sums *>(m.d_o);
     load_operands(m, a, rate);
     masked_tiles masked;
     masked_products(masked, m);

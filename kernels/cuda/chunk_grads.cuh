@@ -21,10 +21,11 @@ struct row_sums {
     float2 history, sight, leave;
 };
 
-// Parts of sums over rows and columns, by warpgroup, warp or all warps.
+// Parts of sums over rows and columns, by warpgroup, warp or all warps, and what the block is for.
 struct part_sums {
     float row[2][64], residual[2][64], history[2][64], sight[2][64], leave[2][64], column[4][64], state[8];
     float pull[64];
+    tile_of tile;
 };
 
 // Packed rows of the warp, 32 columns of the warpgroup, into a tile [64,64].

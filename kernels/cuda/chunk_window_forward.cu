@@ -16,24 +16,25 @@ namespace {
 
 using namespace fwa;
 
-// Weights of complete pairs in the residual of each step's new member, and x_i . x_{i-p}.
+// Weights of complete pairs in the residual of each step's new member.
 template <int K, int W> __device__ void place_gram(const window_block<K, W> &at, float2 gates) {
     constexpr int D = W - 1;
     float G[32];
     auto &m = at.m;
     at.products_with_keys(G, m.x);
-    const int own = at.warp * 16 + at.thread % 32 / 4;
-    const weight_row rows[2] = {weight_row(m.weights, own), weight_row(m.weights, own + 8)};
+    const int own = at.warp * 16 + at.thread % 32 / 4, front = at.warp * 16;
     const float seen[2] = {m.seen[own], m.seen[own + 8]};
-    at.template each_entry<false>(G, [&](int i, int l, int high, float x) {
-        if (i >= l && i - l < W) m.gram[i][i - l] = x;
-        if (i >= l + W) rows[high].set(l, x * power2(seen[high] - m.u[l + D]), D);
+    // Rows of the block itself start D before it: whose pairs are not complete there.
+    at.each_pair(G, 0, at.warp, [&](int i, int l, int high, int j, float x, float y) {
+        const float first = x * power2(seen[high] - m.u[l + D]), second = y * power2(seen[high] - m.u[l + 1 + D]);
+        if (j < at.warp)
+            m.weights.set_far(at.warp, j, i % 16, l % 16 / 2, l + D < front ? first : 0.0f,
+                              l + 1 + D < front ? second : 0.0f);
+        const int n = l + D - front;
+        if (j + 1 >= at.warp && n >= 0 && n < 16) m.weights.inner[i][n] = first;
+        if (j + 1 >= at.warp && n >= -1 && n < 15) m.weights.inner[i][n + 1] = second;
     });
     for (int n = at.thread; n < 16 * D; n += window_threads) m.weights.inner[n / D][n % D] = 0.0f;
-    for (int n = at.thread; n < 48 * D; n += window_threads) { // of pairs that are not complete before a block
-        const int block = n / (16 * D) + 1, row = block * 16 - 1 - n / 16 % D;
-        m.weights.far[8 * block * (block - 1) + row][n % 16] = 0.0f;
-    }
     at.place_steps(gates);
 }
 
@@ -55,19 +56,18 @@ template <int K, int W> __device__ void place_sides(const window_block<K, W> &at
 // Members of the window of a step in a column: residuals, coefficients, values; G of the members, its lower half.
 template <int W> struct window_column {
     float r[W], z[W], value[W], gram[W][W];
+    float last; // of the rows that are complete, whose pair is not
 
-    // Behind a step with these weights: to the window of the next, whose last member is missing.
-    __device__ void next(const float (&weight)[W], float keep, float lost) {
+    // Behind a step that wrote this: to the window of the next, whose last member is missing. The newest comes last in
+    // sums, as everywhere here.
+    __device__ void next(const float (&written)[W], float keep, float lost) {
         constexpr int D = W - 1;
-        float after[W], written[W];
-#pragma unroll
-        for (int j = 0; j < W; j++) written[j] = weight[j] * r[j];
+        float after[W];
 #pragma unroll
         for (int j = 1; j < W; j++) {
-            float sum = 0.0f;
+            after[j] = keep * r[j] + lost * value[j];
 #pragma unroll
-            for (int l = 0; l < W; l++) sum += (l <= j ? gram[j][l] : gram[l][j]) * written[l];
-            after[j] = keep * r[j] + lost * value[j] - sum;
+            for (int l = 0; l < W; l++) after[j] -= (l <= j ? gram[j][l] : gram[l][j]) * written[l];
         }
 #pragma unroll
         for (int j = 0; j < D; j++) {
@@ -88,40 +88,49 @@ __device__ void solve_steps(const window_block<K, W> &at, window_column<W> &colu
     const int v = at.step_thread(), width = at.V;
     float complete[16];
     uint32_t reads[8];
+    const bool keep = fresh;
+    fresh += b * 16 * width;
 #pragma unroll
     for (int k = 0; k < 16; k++) {
         const int i = b * 16 + k;
         const window_step<W> &step = m.steps[i];
-        float side = m.columns[column_place(i, v)], near = 0.0f, read = 0.0f, weight[W];
-        column.value[D] = __bfloat162float(m.rows[swizzled<64>(i, v)]);
+        const float4 decays = step.decays();
+        float side = at.side(b * 16, v, k), near = 0.0f, read = 0.0f, written[W];
+        column.value[D] = __bfloat162float(at.value(b * 16, v, k));
 #pragma unroll
         for (int n = 0; n < k; n++) side -= m.weights.inner[i][n] * complete[n];
 #pragma unroll
-        for (int j = 0; j < W; j++) column.gram[D][j] = m.gram[i][D - j], weight[j] = step.weight[j];
+        for (int j = 0; j < W; j++) column.gram[D][j] = m.gram[i][D - j];
 #pragma unroll
         for (int j = 0; j < D; j++) near += column.gram[D][j] * column.z[j];
-        column.r[D] = side - step.sight * near;
+        column.r[D] = side - decays.y * near;
 #pragma unroll
         for (int j = 0; j < W; j++) {
-            column.z[j] = (j < D ? step.keep * column.z[j] : 0.0f) + weight[j] * column.r[j];
+            written[j] = step.weight[j] * column.r[j];
+            column.z[j] = j < D ? decays.x * column.z[j] + written[j] : written[j];
             if (!alone && j > 0) read += m.reads[i][D - j] * column.z[j];
         }
         complete[k] = column.z[0];
-        if (fresh) fresh[i * width] = __float2bfloat16(column.r[D]);
+        if (keep) *fresh = __float2bfloat16(column.r[D]);
+        fresh += width;
         if constexpr (!alone) {
             const uint32_t bits = __bfloat16_as_ushort(__float2bfloat16(read));
             reads[k / 2] = k % 2 ? reads[k / 2] | bits << 16 : bits;
         }
-        column.next(weight, step.keep, step.lost);
+        column.next(written, decays.x, decays.w);
     }
 #pragma unroll
-    for (int k = 0; k < 16; k++) {
-        const int i = b * 16 + k;
+    for (int k = 0; k < 16; k++)
         if constexpr (!alone)
-            m.rows[swizzled<64>(i, v)] = __ushort_as_bfloat16(static_cast<unsigned short>(reads[k / 2] >> k % 2 * 16));
-        if (i < D) continue;
-        m.columns[column_place(i - D, v)] = complete[k];
+            at.value(b * 16, v, k) = __ushort_as_bfloat16(static_cast<unsigned short>(reads[k / 2] >> k % 2 * 16));
+            // From row 16 b - D - 1 on, an even one; what is behind counts as zeros until it is complete.
+#pragma unroll
+    for (int n = 0; n < 8 + (D + 1) / 2; n++) {
+        const int row = b * 16 - D - 1 + n * 2;
+        const float first = n == 0 ? column.last : n <= 8 ? complete[n * 2 - 1] : 0.0f;
+        if (row >= 0) at.put_pair(b * 16 - 8, v, 7 - D + n * 2, first, n < 8 ? complete[n * 2] : 0.0f);
     }
+    column.last = complete[15];
 }
 
 // All columns through a chunk.
@@ -140,7 +149,8 @@ template <int K, int W, bool alone> __device__ void solve_columns(const window_b
     }
     if (thread >= 0) {
 #pragma unroll
-        for (int j = 0; j < D; j++) at.m.columns[column_place(64 - D + j, thread)] = column.z[j];
+        for (int j = 0; j < D; j += 2)
+            at.put_pair(56, thread, 7 - D + j, j == 0 ? column.last : column.z[j - 1], column.z[j]);
     }
     __syncthreads();
 }
@@ -160,9 +170,8 @@ __device__ void read_columns(const window_block<K, W> &at, float (&O)[32], const
         O[i * 2] = __uint_as_float(pair << 16) + power2(m.u[row]) * O[i * 2];
         O[i * 2 + 1] = __uint_as_float(pair & 0xffff0000u) + power2(m.u[row + 1]) * O[i * 2 + 1];
     }
-    float complete[32];
-    at.get_columns(complete);
-    const split_rows parts(complete);
+    split_rows<32> parts;
+    at.complete_rows(parts);
     const operand_tile high(m.p[0]), low(m.p[1]);
     products_begin();
     lower_product(O, parts.high, high, true);
@@ -196,7 +205,7 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
 #pragma unroll 1
     for (int c = at.first_chunk(a); c < end; c++) {
         at.renew();
-        const float2 gates = at.write_gates(c);
+        const float2 gates = at.template write_gates<false>(c);
         copy_wait<0>();
         publish();
         __syncthreads();
@@ -225,7 +234,7 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
 #pragma unroll
         for (int i = 0; i < K / 2; i++) S[i] *= h_end;
         uint32_t leaving[4][4];
-        at.scaled_columns(leaving, [&](int l) { return at.leave(l); });
+        at.scaled_rows(leaving, [&](int l) { return at.leave(l); });
         at.add_to_state(S, leaving, m.x);
         __syncthreads();
         at.renew();

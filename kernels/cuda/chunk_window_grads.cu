@@ -57,8 +57,8 @@ __device__ void apply_mask(uint32_t (&to)[8], const float (&P)[16], const float 
 }
 
 // What close_grads left of the block's chunk.
-__device__ const float *close_of(const window_task &a, const tile_of &tile) {
-    return a.close + (static_cast<int64_t>(tile.head) * a.chunks + tile.c) * window_close(a.window);
+__device__ const float *close_of(const window_task &a) {
+    return a.close + static_cast<int64_t>(blockIdx.x) * window_close(a.window);
 }
 
 // Gradients of the gates by one warp: lane l has rows 2 l and 2 l + 1. With a_i the sum of row i of P o dP, n_j of G o
@@ -130,7 +130,7 @@ template <int K, int V>
 __device__ void load_operands(grads_memory<K, V> &m, const window_task &a, const chunk_rate &rate) {
     const tile_of tile(a);
     const int thread = place().thread, c = tile.c, b = tile.b, h = tile.h, hq = tile.hq;
-    const int64_t row = (static_cast<int64_t>(tile.head) * a.chunks + c) * 64;
+    const int64_t row = static_cast<int64_t>(blockIdx.x) * 64;
     load_steps<K, threads>(m.q, thread, a, a.q, b, hq, c);
     load_keys<K, threads>(m.x, thread, a, b, hq, c);
     load_steps<V, threads>(m.d_o, thread, a, a.d_o, b, h, c);
@@ -138,16 +138,19 @@ __device__ void load_operands(grads_memory<K, V> &m, const window_task &a, const
     const __nv_bfloat16 *rows = a.members + row * stride;
     load_tile<V, threads>(m.coefficients, thread, {rows, stride, 0, 64, nullptr, 0, nullptr});
     load_tile<V, threads>(m.pulls, thread, {rows + V, stride, 0, 64, nullptr, 0, nullptr});
-    load_blocks<V, K, threads>(m.state, thread, blocks_at<K>(a.states, a, tile.head, c, V, 0));
+    load_blocks<V, K, threads>(m.state, thread, blocks_at<K>(a.states, blockIdx.x, V, 0));
     copy_commit();
     if (thread < 64) {
         m.u[thread] = a.u[row + thread], m.seen[thread] = a.seen[row + thread];
         const int t = tile_step(a, c, thread);
         if (t >= 0 && t < a.T) prefetch_scalars(rate.task, b, h, t);
         prefetch(rate.energy + ((static_cast<int64_t>(b) * a.Hq + hq) * a.chunks + c) * 64 + thread);
-        if (thread < window_close(a.window) / 32) prefetch(close_of(a, tile) + thread * 32);
+        if (thread < window_close(a.window) / 32) prefetch(close_of(a) + thread * 32);
+    } else if (thread < 64 + 2 * a.window) {
+        prefetch(a.top + (static_cast<int64_t>(b) * a.Hq + hq) * a.chunks * (64 * a.window) +
+                 static_cast<int64_t>(c) * (64 * a.window) + (thread - 64) * 32);
     }
-    if (thread < K * V / 64) prefetch_far(blocks_at<K>(a.grads, a, tile.head, c, V, 0) + thread * 8);
+    if (thread < K * V / 64) prefetch_far(blocks_at<K>(a.grads, blockIdx.x, V, 0) + thread * 8);
     copy_wait<0>();
     publish();
     __syncthreads();
@@ -155,7 +158,7 @@ __device__ void load_operands(grads_memory<K, V> &m, const window_task &a, const
 
 template <int K, int V> __device__ void masked_products(masked_tiles &to, grads_memory<K, V> &m, const window_task &a) {
     const operands<K, V> at(m);
-    const float *close = close_of(a, tile_of(a));
+    const float *close = close_of(a);
     float P[16], D[16], column[8] = {};
     products_begin();
 #pragma unroll
@@ -240,12 +243,11 @@ template <int K, int V> __device__ void key_products(float (&dx)[K / 4], const g
 }
 
 // 2 sum_t dE_t / B_t z_t z_t^T of the chunk's steps, into a tile of zeros; pull: dE_t / B_t.
-__device__ void place_energies(__nv_bfloat16 *tile, const float *pull, const window_task &a) {
-    const tile_of of(a);
-    const int W = a.window, D = a.halo;
+__device__ void place_energies(__nv_bfloat16 *tile, const float *pull, const window_task &a, const tile_of &of) {
+    const int W = a.window, D = a.halo, bits = W == 8 ? 3 : 2;
     const float *top = a.top + ((static_cast<int64_t>(of.b) * a.Hq + of.hq) * a.chunks + of.c) * (64 * W);
     for (int n = place().thread; n < 64 * W; n += threads) {
-        const int row = n / W, column = row - n % W;
+        const int row = n >> bits, column = row - (n & D);
         float sum = 0.0f;
         if (column < 0) continue;
         for (int i = max(row, D); i <= min(column + D, 63); i++)
@@ -281,10 +283,7 @@ __global__ void __launch_bounds__(threads, K > V ? 1 : 2)
     __syncthreads();
     place_masked(m.d_o, masked.reads);
     place_masked(m.pulls, masked.keys);
-    {
-        const tile_of tile(a);
-        state = replace_state<K, V>(m.state, blocks_at<K>(a.grads, a, tile.head, tile.c, V, 0));
-    }
+    { state = replace_state<K, V>(m.state, blocks_at<K>(a.grads, blockIdx.x, V, 0)); }
     publish();
     __syncthreads();
     uint32_t dq_pairs[K / 8];
@@ -303,19 +302,21 @@ __global__ void __launch_bounds__(threads, K > V ? 1 : 2)
     key_products(dx, m);
     __syncthreads();
     place_sums(parts, masked, sums, state);
-    if (a.dq.data && !a.dq_parts) write_queries<K>(m.q, dq_pairs, a, tile_of(a));
+    if (place().thread == 0) parts.tile = tile_of(a);
     for (int i = place().thread; i < 64 * 64 / 8; i += threads)
         reinterpret_cast<uint4 *>(m.pulls)[i] = make_uint4(0, 0, 0, 0);
     __syncthreads();
-    if (place().thread < 32) {
+    if (place().thread < 64) { // one of the lane's two rows in each warp
         const place at;
-        const tile_of tile(a);
-        float energy[2] = {0.0f, 0.0f};
-        scalar_grads(rate, a, gate_grads(m, parts, close_of(a, tile), a.halo), tile.b, tile.hq, tile.h, tile.c, energy);
-        parts.pull[at.lane * 2] = energy[0], parts.pull[at.lane * 2 + 1] = energy[1];
+        const gate_pair gates = gate_grads(m, parts, close_of(a), a.halo);
+        const tile_of &tile = parts.tile;
+        const int row = at.lane * 2 + at.warp;
+        parts.pull[row] = scalar_grads(rate, a, at.warp ? gates.dw[1] : gates.dw[0],
+                                       at.warp ? gates.dlg[1] : gates.dlg[0], tile.b, tile.hq, tile.h, tile.c, row);
     }
+    if (a.dq.data && !a.dq_parts) write_queries<K>(m.q, dq_pairs, a, parts.tile);
     __syncthreads();
-    place_energies(m.pulls, parts.pull, a);
+    place_energies(m.pulls, parts.pull, a, parts.tile);
     publish();
     __syncthreads();
     energy_products(dx, m);
@@ -323,7 +324,7 @@ __global__ void __launch_bounds__(threads, K > V ? 1 : 2)
     if (a.dx_parts)
         keep_part<K>(a.dx_parts, dx);
     else
-        write_keys<K>(m.x, dx, a, tile_of(a));
+        write_keys<K>(m.x, dx, a, parts.tile);
 }
 
 template <int K, int V> fwa_status launch_grads(cudaStream_t stream, const window_task &task, const chunk_rate &rate) {

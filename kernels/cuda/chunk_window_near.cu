@@ -94,12 +94,34 @@ template <int W, int N> struct window_rows {
     }
 };
 
+// A pointer that goes along with the steps to the lane's line of what a step needs, some steps ahead of it.
+struct near_prefetch {
+    const char *at;
+    int64_t stride;
+    int last; // step
+    __device__ void step(int i) {
+        if (i <= last) prefetch(at);
+        at += stride;
+    }
+};
+
 template <int W, int V> struct near_block {
     static constexpr int D = W - 1, N = V / 32;
     const window_task &a;
     int64_t tile;
     int b, h, c, lane;
     near_memory<W> &m;
+    const __nv_bfloat16 *fresh, *members; // the lane's columns of row 0
+    __nv_bfloat16 *rows_kept;             // and of what takes the place of members
+
+    __device__ near_block(const window_task &task, near_memory<W> &memory) : a(task), m(memory) {
+        tile = blockIdx.x, lane = static_cast<int>(threadIdx.x);
+        const int block = static_cast<int>(blockIdx.x), head = block / a.chunks;
+        c = block % a.chunks, b = head / a.H, h = head % a.H;
+        fresh = a.fresh + tile * 64 * V + lane * N;
+        rows_kept = a.members + tile * 64 * (V * W) + lane * N;
+        members = rows_kept + lane * (N * (W - 1));
+    }
 
     __device__ gate_row gate(int r) const {
         const float4 g = m.gates[r];
@@ -117,13 +139,13 @@ template <int W, int V> struct near_block {
     }
     __device__ void member_rows(float (&to)[W][N], int i) const {
         float all[N * W];
-        get_row<N * W>(all, a.members + ((tile * 64 + i) * V + lane * N) * W);
+        get_row<N * W>(all, members + i * (V * W));
 #pragma unroll
         for (int n = 0; n < N * W; n++) to[n % W][n / W] = all[n];
     }
     // Row r of the first or second matrix in the place of members.
     __device__ void keep_row(const float (&row)[N], int r, int second) const {
-        store(a.members + ((tile * 64 + r) * W + second) * V + lane * N, repack<__nv_bfloat16>(row));
+        store(rows_kept + (r * W + second) * V, repack<__nv_bfloat16>(row));
     }
     __device__ float weight(const gate_row &g, int j) const {
         return static_cast<float>(D - j) < g.pairs ? g.w : 0.0f;
@@ -164,11 +186,9 @@ template <int W, int V> struct near_block {
     }
 
     // Step i, whose new member is missing in `rows` but for its value and G.
-    __device__ void step(window_rows<W, N> &rows, int i, const gate_row &g) const {
-        float e[W][N], pull[W][N], d_o[N] = {}, sums[step_sums<W>] = {}, share[N], fresh_pull[N];
-        get_row<N>(rows.r[D], a.fresh + (tile * 64 + i) * V + lane * N);
-        const int t = tile_step(a, c, i);
-        if (a.d_o.data && t < a.T) get_row<N>(d_o, a.d_o.row(b, t, h) + lane * N);
+    __device__ void step(window_rows<W, N> &rows, int i, const gate_row &g, const float (&d_o)[N]) const {
+        float e[W][N], pull[W][N], sums[step_sums<W>] = {}, share[N], fresh_pull[N];
+        get_row<N>(rows.r[D], fresh + i * V);
         {
             float y[W][N];
             later_pulls(y, i, g.u);
@@ -219,22 +239,21 @@ template <int W, int V> struct near_block {
         add_sum(i, first + lane, warp_sums<count>(sums + first, m.sums, lane));
         if constexpr (first + 32 < step_sums<W>) add_sums<first + 32>(i, sums);
     }
-    // What step i needs that none before it did, into the first level of the cache: a line a lane.
-    __device__ void prefetch_step(int i) const {
-        constexpr int lines = V / 64;
-        const int t = tile_step(a, c, i), line = lane % lines * 64;
-        const __nv_bfloat16 *from = nullptr;
+    // What the step needs that none before it did, into the first level of the cache, four steps ahead: a line a lane.
+    // inside: rows of the tile before the end of the sequence.
+    __device__ near_prefetch first_prefetch(int inside) const {
+        constexpr int lines = V / 64, ahead = 4;
+        const int step = tile_step(a, c, D + ahead), line = lane % lines * 64;
+        const auto along = [](const __nv_bfloat16 *from, int64_t stride, int last) {
+            return near_prefetch{reinterpret_cast<const char *>(from), stride * 2, last};
+        };
         if (lane < W * lines)
-            from = a.members + (tile * 64 + min(i + D, 63)) * (V * W) + lane * 64;
-        else if (i > 63 || t >= a.T)
-            return;
-        else if (lane < (W + 1) * lines)
-            from = a.fresh + (tile * 64 + i) * V + line;
-        else if (lane < (W + 2) * lines)
-            from = a.v.row(b, t, h) + line;
-        else if (lane < (W + 3) * lines && a.d_o.data)
-            from = a.d_o.row(b, t, h) + line;
-        if (from) prefetch(from);
+            return along(members - lane * (N * W) + (D + D + ahead) * (V * W) + lane * 64, V * W, 63 - D - ahead);
+        if (lane < (W + 1) * lines) return along(fresh - lane * N + (D + ahead) * V + line, V, 63 - ahead);
+        if (lane < (W + 2) * lines) return along(a.v.row(b, step, h) + line, a.v.time, inside - 1 - ahead);
+        if (lane < (W + 3) * lines && a.d_o.data)
+            return along(a.d_o.row(b, step, h) + line, a.d_o.time, inside - 1 - ahead);
+        return along(nullptr, 0, 0);
     }
 
     __device__ void add_sum(int i, int n, float sum) const {
@@ -259,7 +278,7 @@ template <int W, int V> struct near_block {
         __syncwarp();
 #pragma unroll
         for (int j = 0; j < D; j++) {
-            get_row<N>(rows.r[j], a.fresh + (tile * 64 + j) * V + lane * N);
+            get_row<N>(rows.r[j], fresh + j * V);
             value_row(rows.value[j], j);
 #pragma unroll
             for (int l = 0; l <= j; l++) rows.gram[j][l] = gram[j * W + j - l];
@@ -272,17 +291,30 @@ template <int W, int V> struct near_block {
 #pragma unroll
             for (int j = 0; j < D; j++) keep_row(y[j + 1], j, 1);
         }
+        const int first = tile_step(a, c, D), inside = min(64, a.T - first + D);
+        const __nv_bfloat16 *value = a.v.row(b, first, h) + lane * N;
+        const __nv_bfloat16 *d_o = a.d_o.data ? a.d_o.row(b, first, h) + lane * N : value;
+        near_prefetch ahead = first_prefetch(inside);
         float u_before = 0.0f;
 #pragma unroll 1
         for (int i = D; i < 64; i++) {
             const gate_row g = gate(i);
-            prefetch_step(i + 4);
+            ahead.step(i);
             rows.keep = power2(g.u - u_before), rows.sight = power2(g.seen - u_before);
-            value_row(rows.value[D], i);
+            float reads[N] = {}, band[W];
 #pragma unroll
-            for (int j = 0; j < W; j++) rows.gram[D][j] = gram[i * W + D - j];
-            step(rows, i, g);
-            u_before = g.u;
+            for (int k = 0; k < N; k++) rows.value[D][k] = 0.0f;
+            if (i < inside) {
+                get_row<N>(rows.value[D], value);
+                if (a.d_o.data) get_row<N>(reads, d_o);
+            }
+#pragma unroll
+            for (int p = 0; p < W; p += 4)
+                *reinterpret_cast<float4 *>(band + p) = *reinterpret_cast<const float4 *>(gram + i * W + p);
+#pragma unroll
+            for (int j = 0; j < W; j++) rows.gram[D][j] = band[D - j];
+            step(rows, i, g, reads);
+            u_before = g.u, value += a.v.time, d_o += a.d_o.time;
         }
 #pragma unroll
         for (int j = 0; j < D; j++) keep_row(rows.z[D + j], 64 - D + j, 0);
@@ -296,8 +328,7 @@ template <int W, int V> struct near_block {
 template <int W, int V>
 __global__ void __launch_bounds__(32, W == 4 ? 16 : 8) window_near_kernel(const __grid_constant__ window_task a) {
     __shared__ near_memory<W> memory;
-    const int tile = static_cast<int>(blockIdx.x), c = tile % a.chunks, head = tile / a.chunks;
-    const near_block<W, V> block = {a, tile, head / a.H, head % a.H, c, static_cast<int>(threadIdx.x), memory};
+    const near_block<W, V> block(a, memory);
     block.run();
 }
 

@@ -19,26 +19,24 @@ template <int K, int W> struct rate_memory {
     float gram[64][W], energy[64];
 };
 
-// Makes A_pq 0.
+// Makes A_pq 0, A symmetric.
 template <int W> __device__ void rotate(float (&A)[W][W], float (&U)[W][W], int p, int q) {
-    if (fabsf(A[p][q]) < 1e-30f) return;
     constexpr float most = 1e15f; // of the cotangent of twice the angle: its square is finite
-    const float theta = fminf(fmaxf((A[q][q] - A[p][p]) * quick_reciprocal(2.0f * A[p][q]), -most), most);
+    const float off = A[p][q], theta = fminf(fmaxf((A[q][q] - A[p][p]) * quick_reciprocal(2.0f * off), -most), most);
     const float square = theta * theta + 1.0f;
-    const float tangent = copysignf(quick_reciprocal(fabsf(theta) + square * rsqrtf(square)), theta);
+    const float turn = copysignf(quick_reciprocal(fabsf(theta) + square * rsqrtf(square)), theta);
+    const float tangent = fabsf(off) < 1e-30f ? 0.0f : turn;
     const float c = rsqrtf(tangent * tangent + 1.0f), n = tangent * c;
-#pragma unroll
-    for (int k = 0; k < W; k++) {
-        const float x = A[k][p], y = A[k][q];
-        A[k][p] = c * x - n * y, A[k][q] = n * x + c * y;
-    }
-#pragma unroll
-    for (int k = 0; k < W; k++) {
-        const float x = A[p][k], y = A[q][k], u = U[p][k], v = U[q][k];
-        A[p][k] = c * x - n * y, A[q][k] = n * x + c * y;
-        U[p][k] = c * u - n * v, U[q][k] = n * u + c * v;
-    }
+    A[p][p] -= tangent * off, A[q][q] += tangent * off;
     A[p][q] = A[q][p] = 0.0f;
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        const float u = U[p][k], v = U[q][k];
+        U[p][k] = c * u - n * v, U[q][k] = n * u + c * v;
+        if (k == p || k == q) continue;
+        const float x = A[k][p], y = A[k][q];
+        A[k][p] = A[p][k] = c * x - n * y, A[k][q] = A[q][k] = n * x + c * y;
+    }
 }
 
 // Largest eigenvalue of A, which is destroyed, and its unit eigenvector.
@@ -49,11 +47,12 @@ template <int W> __device__ float largest_eigenvalue(float (&A)[W][W], float (&t
     for (int sweep = 0; sweep < 12; sweep++) {
         float off = 0.0f, all = 0.0f;
 #pragma unroll
-        for (int i = 0; i < W * W; i++) {
-            all += A[i / W][i % W] * A[i / W][i % W];
-            if (i / W != i % W) off += A[i / W][i % W] * A[i / W][i % W];
+        for (int i = 0; i < W; i++) {
+            all += A[i][i] * A[i][i];
+#pragma unroll
+            for (int j = 0; j < i; j++) off += A[i][j] * A[i][j];
         }
-        if (off <= 1e-14f * all) break;
+        if (off <= 1e-12f * all) break;
 #pragma unroll
         for (int p = 0; p < W; p++)
 #pragma unroll

@@ -16,52 +16,55 @@ namespace {
 
 using namespace fwa;
 
-// Weights of later pairs in the gradient of each step's oldest member, and x_{l+p} . x_l. Steps count from the last.
+// Weights of later pairs in the gradient of each step's oldest member. Steps count from the last.
 template <int K, int W> __device__ void place_gram(const window_block<K, W> &at, float2 gates) {
     constexpr int D = W - 1;
     float G[32];
     auto &m = at.m;
     at.products_with_keys(G, m.x);
     const int own = at.warp * 16 + at.thread % 32 / 4;
-    const weight_row rows[2] = {weight_row(m.weights, max(63 - D - own, 0)),
-                                weight_row(m.weights, max(63 - D - own - 8, 0))};
     const float u[2] = {m.u[own + D], m.u[own + 8 + D]};
-    at.template each_entry<true>(G, [&](int l, int j, int high, float x) {
-        if (j >= l && j - l < W) m.gram[l][j - l] = x;
-        if (j >= l + W) rows[high].set(63 - j, x * power2(m.seen[j] - u[high]));
+    at.each_pair(G, at.warp, 3, [&](int l, int j, int high, int column, float x, float y) {
+        const int step = 63 - D - l, b = max(step, 0) / 16; // where the pair of row l is the oldest
+        const float2 seen = *reinterpret_cast<const float2 *>(m.seen + j);
+        const float first = x * power2(seen.x - u[high]), second = y * power2(seen.y - u[high]);
+        if (column > at.warp && j >= 64 - b * 16)
+            m.weights.set_far(b, 3 - column, step % 16, j % 16 / 2, first, second);
+        const int n = 63 - j - b * 16;
+        if (column <= at.warp + 1 && step >= 0 && n >= 0 && n < 16) m.weights.inner[step][n] = first;
+        if (column <= at.warp + 1 && step >= 0 && n >= 1 && n < 17) m.weights.inner[step][n - 1] = second;
     });
-    for (int n = at.thread; n < 64 * D; n += window_threads) { // steps before the chunk
-        const int step = 63 - n % D, row = n / D;
-        if (row < step) weight_row(m.weights, step).set(row, 0.0f);
-    }
+    for (int n = at.thread; n < 16 * D; n += window_threads) // steps before the chunk
+        m.weights.inner[63 - n / 16][n % 16] = 0.0f;
     at.place_steps(gates);
 }
 
 // Members of the window of a step in a column: gradients of their coefficients, what later steps add to those of their
 // first residuals, to those of their values; G of the members, its lower half.
 template <int W> struct window_column {
-    float e[W], later[W], value[W], gram[W][W];
+    float e[W], later[W], value[W], gram[W][W]; // later, value: from 1 on
 
-    // Before a step with these decays: to the window of the step before, whose first member is missing.
+    // Before a step with these decays: to the window of the step before, whose first member is missing. The newest
+    // comes last in sums, as everywhere here.
     __device__ void next(const float (&weighted)[W], float keep, float sight) {
         constexpr int D = W - 1;
-        float before[W];
+        float before[W], pull[W];
+#pragma unroll
+        for (int j = 0; j < W; j++) pull[j] = sight * weighted[j];
 #pragma unroll
         for (int j = 0; j < D; j++) {
-            float sum = 0.0f;
+            before[j] = keep * e[j];
 #pragma unroll
-            for (int l = 0; l < W; l++) sum += (l <= j ? gram[j][l] : gram[l][j]) * weighted[l];
-            before[j] = keep * e[j] - sight * sum;
+            for (int l = D; l >= 0; l--) before[j] -= (l <= j ? gram[j][l] : gram[l][j]) * pull[l];
         }
 #pragma unroll
         for (int j = D; j > 0; j--) {
             e[j] = before[j - 1];
-            later[j] = sight * weighted[j - 1] + keep * later[j - 1];
-            value[j] = value[j - 1] + weighted[j - 1];
+            later[j] = j > 1 ? pull[j - 1] + keep * later[j - 1] : pull[0];
+            value[j] = j > 1 ? value[j - 1] + weighted[j - 1] : weighted[0];
 #pragma unroll
             for (int l = j; l > 0; l--) gram[j][l] = gram[j - 1][l - 1];
         }
-        later[0] = value[0] = 0.0f;
     }
 };
 
@@ -110,16 +113,21 @@ __device__ void scan_steps(const window_block<K, W> &at, window_column<W> &colum
     const int v = at.step_thread(), width = at.V;
     float complete[16];
     uint32_t values[8];
+    const int first = 48 - b * 16;
+    const bool keep = members;
+    members += (63 - b * 16) * (width * W);
 #pragma unroll
     for (int k = 0; k < 16; k++) {
-        const int i = 63 - b * 16 - k, oldest = max(i - D, 0);
+        const int i = first + 15 - k, oldest = max(i - D, 0);
         const window_step<W> &step = m.steps[i];
-        const float d_o = __bfloat162float(m.rows[swizzled<64>(i, v)]);
-        float side = m.columns[column_place(oldest, v)], weighted[W];
+        const float4 decays = step.decays();
+        const float d_o = __bfloat162float(at.value(first, v, 15 - k));
+        float side = k + D < 16 ? at.side(first, v, 15 - D - k) : at.side(max(first - 8, 0), v, b < 3 ? 23 - D - k : 0),
+              weighted[W];
 #pragma unroll
         for (int n = 0; n < k; n++) side -= m.weights.inner[63 - i][n] * complete[n];
 #pragma unroll
-        for (int j = 0; j < W; j++) {
+        for (int j = D; j >= 0; j--) {
             column.gram[j][0] = m.gram[oldest][j];
             if (j > 0) side -= column.gram[j][0] * column.later[j], column.e[j] += m.reads[i][D - j] * d_o;
         }
@@ -128,18 +136,18 @@ __device__ void scan_steps(const window_block<K, W> &at, window_column<W> &colum
         for (int j = 0; j < W; j++) {
             weighted[j] = step.weight[j] * column.e[j];
         }
-        if (members) put_members<W>(members + i * (width * W), column.e);
-        complete[k] = weighted[D] + step.rest * column.later[D];
+        if (keep) put_members<W>(members, column.e);
+        members -= width * W;
+        complete[k] = weighted[D] + decays.z * column.later[D];
         const float dv = column.value[D] + weighted[D];
-        if (members && ((k < D && b == 0) || (k >= 16 - D && b == 3))) keep_edge(at, c, i, dv);
+        if (keep && ((k < D && b == 0) || (k >= 16 - D && b == 3))) keep_edge(at, c, i, dv);
         values[k / 2] = k % 2 ? values[k / 2] | bf16_bits(dv) << 16 : bf16_bits(dv);
-        column.next(weighted, step.keep, step.sight);
+        column.next(weighted, decays.x, decays.y);
     }
 #pragma unroll
     for (int k = 0; k < 16; k++) {
-        const int i = 63 - b * 16 - k;
-        m.columns[column_place(i, v)] = complete[k];
-        m.rows[swizzled<64>(i, v)] = __ushort_as_bfloat16(static_cast<unsigned short>(values[k / 2] >> k % 2 * 16));
+        if (k % 2 > 0) at.put_pair(first, v, 15 - k, complete[k], complete[k - 1]);
+        at.value(first, v, 15 - k) = __ushort_as_bfloat16(static_cast<unsigned short>(values[k / 2] >> k % 2 * 16));
     }
 }
 
@@ -154,7 +162,7 @@ template <int K, int W> __device__ void scan_columns(const window_block<K, W> &a
     if (thread >= 0) {
 #pragma unroll
         for (int j = 1; j < W; j++) {
-            column.e[j] = at.m.columns[column_place(63 - D + j, thread)];
+            column.e[j] = at.side(56, thread, 7 - D + j);
 #pragma unroll
             for (int l = 1; l <= j; l++) column.gram[j][l] = at.m.gram[63 - D + l][j - l];
         }
@@ -223,7 +231,7 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
 #pragma unroll 1
     for (int c = last; c >= first; c--) {
         at.renew();
-        const float2 gates = at.write_gates(c);
+        const float2 gates = at.template write_gates<true>(c);
         copy_wait<0>();
         publish();
         __syncthreads();
@@ -245,7 +253,7 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
         at.renew();
         if (!pass.alone) write_values(at, c);
         uint32_t seeing[4][4];
-        at.scaled_columns(seeing, [&](int l) { return -power2(m.seen[l]); });
+        at.scaled_rows(seeing, [&](int l) { return -power2(m.seen[l]); });
         at.add_to_state(dS, seeing, m.x);
         __syncthreads();
         at.renew();

@@ -16,32 +16,34 @@ constexpr int window_threads = 128;
 // step before, of the state since they saw it.
 template <int W> struct __align__(16) window_step {
     float weight[W], keep, sight, rest, lost;
+    __device__ float4 decays() const { // keep, sight, rest, lost
+        return *reinterpret_cast<const float4 *>(&keep);
+    }
 };
 
 // Weights with which rows that are complete enter a sum of a later step, steps and rows in the order in which they are
-// taken: of step 16 b + k, rows of blocks before b in far[8 b (b - 1) + row][k], those of the same block in inner.
+// taken. Of step 16 b + k, rows of the same block in inner[16 b + k]. What the steps of block b take of rows of block c
+// before it is a first operand [16,16] in two parts, pairs of rows of one tile together: far[part][b (b - 1) / 2 + c].
 struct window_weights {
-    float far[96][16], inner[64][16];
-};
+    uint32_t far[2][6][16 * 8];
+    float inner[64][16];
 
-// Where the weights of a step are; row < step. `far` and `inner` are those of row 0.
-struct weight_row {
-    float *far, *inner;
-    int first; // row of its block
-    __device__ weight_row(window_weights &weights, int step) {
-        const int b = step / 16;
-        far = weights.far[8 * b * (b - 1)] + step % 16, inner = weights.inner[step] - b * 16, first = b * 16;
+    // Place of pair p of a row: pieces of eight rows of an operand are in different banks.
+    __device__ static int far_place(int row, int pair) {
+        return row * 8 + (pair ^ (row & 4));
     }
-    // lag: rows of the block itself start that many before it.
-    __device__ void set(int row, float weight, int lag = 0) const {
-        *(row + lag < first ? far + row * 16 : inner + row + lag) = weight;
+    __device__ void set_far(int b, int c, int row, int pair, float first, float second) {
+        const int block = b * (b - 1) / 2 + c, to = far_place(row, pair);
+        split_pair(far[0][block][to], far[1][block][to], first, second);
     }
 };
 
 template <int K, int W> struct window_memory {
     __nv_bfloat16 q[64 * K], x[64 * K];
     __nv_bfloat16 rows[64 * 64]; // of v, then what reads take of pairs that are not complete; of the gradient of o
-    float columns[64 * 64];      // column_place; what a step starts from, then what its row is in the end
+    // column_place; what a step starts from, fp32; then of rows that are complete, 2 r and 2 r + 1 as a pair in two
+    // parts
+    uint32_t columns[64 * 64];
     union {
         struct {
             window_weights weights;
@@ -49,7 +51,8 @@ template <int K, int W> struct window_memory {
         };
         __nv_bfloat16 p[2][64 * 64]; // masked reads: high, low; then rows on their way out
     };
-    float gram[64][W], reads[64][W];
+    alignas(16) float gram[64][W];
+    float reads[64][W];
     float u[64 + W], seen[64]; // u stays behind the end
 };
 
@@ -62,17 +65,33 @@ template <int K, int W> struct window_block : segment_place {
     static constexpr int D = W - 1;
     const window_task &a;
     window_memory<K, W> &m;
-    int thread, warp;
+    int hq, thread, warp;
 
     __device__ window_block(const window_task &task, window_memory<K, W> &memory, const serial_pass &pass)
         : segment_place(task, pass), a(task), m(memory) {
-        thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+        hq = h / a.group, thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+    }
+
+    // Row l + more of a column, l a multiple of 8, more from 0 on and known to the compiler: one instruction for the
+    // place. Of `columns` with shift 1 and mask 3, of `rows` with 0 and 7.
+    template <typename T, int shift, int mask> __device__ static T &element(T *tile, int l, int column, int more) {
+        constexpr int size = sizeof(T);
+        const int first = (l * 64 + column) * size;
+        return *reinterpret_cast<T *>(reinterpret_cast<char *>(tile) + (first ^ (more >> shift & mask) * 8 * size) +
+                                      more * 64 * size);
+    }
+    // What step l + more, or in the scan the oldest member of one, starts from.
+    __device__ float side(int l, int column, int more) const {
+        return __uint_as_float(element<uint32_t, 1, 3>(m.columns, l, column, more));
+    }
+    __device__ __nv_bfloat16 &value(int l, int column, int more) const {
+        return element<__nv_bfloat16, 0, 7>(m.rows, l, column, more);
     }
 
     // Keeps addresses of one phase of the loop from being prepared, and held in registers, in front of it.
     __device__ void renew() {
         asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-        asm volatile("" : "+r"(head), "+r"(b), "+r"(h), "+r"(v));
+        asm volatile("" : "+r"(head), "+r"(b), "+r"(h), "+r"(hq), "+r"(v));
         warp = thread / 32;
     }
 
@@ -82,15 +101,27 @@ template <int K, int W> struct window_block : segment_place {
     }
 
     __device__ void load_keys_queries(int c) const {
-        load_keys<K, window_threads>(m.x, thread, a, b, h / a.group, c);
-        load_steps<K, window_threads>(m.q, thread, a, a.q, b, h / a.group, c);
+        load_keys<K, window_threads>(m.x, thread, a, b, hq, c);
+        load_steps<K, window_threads>(m.q, thread, a, a.q, b, hq, c);
     }
-    // Returns w and B_t of the thread's row.
-    __device__ float2 write_gates(int c) const {
+    // x_r . x_{r-p} of a tile of keys, row r.
+    __device__ const float *band_at(int c, int r) const {
+        return a.gram + ((static_cast<int64_t>(b) * a.Hq + hq) * a.chunks + c) * (64 * W) + r * W;
+    }
+    // Returns w and B_t of the thread's row. G of pairs lies with the later row, or with the earlier one.
+    template <bool earlier> __device__ float2 write_gates(int c) const {
         const int64_t at = (static_cast<int64_t>(head) * a.chunks + c) * 64 + thread;
-        if (thread < 64) m.u[thread] = a.u[at], m.seen[thread] = a.seen[at];
         if (thread >= 64 && thread < 64 + W) m.u[thread] = a.u[at - thread + 63];
-        return thread < 64 ? make_float2(a.w[at], a.pairs[at]) : make_float2(0.0f, 0.0f);
+        if (thread >= 64) return make_float2(0.0f, 0.0f);
+        float band[W];
+#pragma unroll
+        for (int p = 0; p < W; p += 4)
+            *reinterpret_cast<float4 *>(band + p) = *reinterpret_cast<const float4 *>(band_at(c, thread) + p);
+        m.u[thread] = a.u[at], m.seen[thread] = a.seen[at];
+#pragma unroll
+        for (int p = 0; p < W; p++)
+            if (!earlier || thread >= p) m.gram[earlier ? thread - p : thread][p] = band[p];
+        return make_float2(a.w[at], a.pairs[at]);
     }
 
     // Rows of chunk c into the second level of the cache: `view` has the columns of this block.
@@ -99,18 +130,20 @@ template <int K, int W> struct window_block : segment_place {
         if (thread < 8) {
             const int64_t gates = (static_cast<int64_t>(head) * a.chunks + c) * 64 + thread % 2 * 32;
             prefetch((thread < 2 ? a.u : thread < 4 ? a.w : thread < 6 ? a.seen : a.pairs) + gates);
+        } else if (thread < 8 + 2 * W) {
+            prefetch(band_at(c, 0) + (thread - 8) * 32);
         }
         if (t < a.shift || t >= a.T) return;
         if (K == 128 || at == 0) {
-            prefetch_far(a.q.row(b, t, h / a.group) + at);
-            prefetch_far(a.k.row(b, t - a.shift, h / a.group) + at);
+            prefetch_far(a.q.row(b, t, hq) + at);
+            prefetch_far(a.k.row(b, t - a.shift, hq) + at);
         }
         if (at == 0 && view.data) prefetch_far(view.row(b, t, h) + v);
     }
 
     // What nothing writes later on: pairs before the tile.
     __device__ void clear_edges() const {
-        for (int n = thread; n < D * W; n += window_threads) m.gram[n / W][n % W] = m.reads[n / W][n % W] = 0.0f;
+        for (int n = thread; n < D * W; n += window_threads) m.reads[n / W][n % W] = 0.0f;
         __syncthreads();
     }
 
@@ -125,29 +158,40 @@ template <int K, int W> struct window_block : segment_place {
         to.keep = keep, to.sight = power2(seen - u_before), to.rest = power2(u - seen), to.lost = 1.0f - keep;
     }
 
-    // Takes from what the steps of a block start from what earlier blocks give: a warp has four steps, a thread two
-    // columns. Steps go from the first to the last, a row being that of the pair; or back, rows then from the last.
+    // Rows 2 r = l and l + 1 of a column, complete; l: from a multiple of 8 on.
+    __device__ void put_pair(int l, int column, int more, float first, float second) const {
+        uint32_t *to = &element<uint32_t, 1, 3>(m.columns, l, column, more);
+        split_pair(to[0], to[64], first, second);
+    }
+
+    // Takes from what the steps of a block start from what earlier blocks give: a warp has 16 columns. Steps go from
+    // the first to the last; or back, blocks of rows then from the last.
     template <bool back> __device__ void far_sums(int block) const {
-        const int column = thread % 32 * 2, own = warp * 4;
-        float2 sum[4] = {};
-        const float *weights = m.weights.far[8 * block * (block - 1)] + own;
+        const int lane = thread % 32, g = lane / 4, t = lane % 4, own = warp * 16;
+        float sum[2][4] = {};
+        const int row = window_weights::far_place(lane % 16, lane / 16 * 4);
 #pragma unroll 1
-        for (int row = 0; row < block * 16; row += 8, weights += 8 * 16) {
-            const float *from = m.columns + (back ? 56 - row : row) * 64;
+        for (int c = 0; c < block; c++) {
+            const int at = block * (block - 1) / 2 + c, first = (back ? 48 - c * 16 : c * 16) + t * 2;
+            uint32_t high[4], low[4];
+            load_matrix(high, m.weights.far[0][at] + row);
+            load_matrix(low, m.weights.far[1][at] + row);
 #pragma unroll
-            for (int n = 0; n < 8; n++) {
-                const float4 by = *reinterpret_cast<const float4 *>(weights + n * 16);
-                const float2 x = *reinterpret_cast<const float2 *>(from + column_place(back ? 7 - n : n, column));
-                sum[0].x += by.x * x.x, sum[0].y += by.x * x.y, sum[1].x += by.y * x.x, sum[1].y += by.y * x.y;
-                sum[2].x += by.z * x.x, sum[2].y += by.z * x.y, sum[3].x += by.w * x.x, sum[3].y += by.w * x.y;
+            for (int e = 0; e < 2; e++) {
+                const uint32_t *from = m.columns + column_place(first, own + e * 8 + g);
+                const uint32_t x[2] = {from[0], from[8 * 64]}, rest[2] = {from[64], from[9 * 64]};
+                mma_bf16(sum[e], high, x[0], x[1]);
+                mma_bf16(sum[e], high, rest[0], rest[1]);
+                mma_bf16(sum[e], low, x[0], x[1]);
             }
         }
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const int step = block * 16 + own + k;
-            auto *to =
-                reinterpret_cast<float2 *>(m.columns + column_place(back ? max(63 - D - step, 0) : step, column));
-            to->x -= sum[k].x, to->y -= sum[k].y;
+        for (int n = 0; n < 4; n++) {
+            const int step = block * 16 + g + n / 2 * 8;
+            if (back && step > 63 - D) continue;
+            const int place = column_place(back ? 63 - D - step : step, own + n % 2 * 8 + t * 2);
+            auto *to = reinterpret_cast<float2 *>(m.columns + place);
+            to->x -= sum[n % 2][n / 2 * 2], to->y -= sum[n % 2][n / 2 * 2 + 1];
         }
     }
 
@@ -172,16 +216,16 @@ template <int K, int W> struct window_block : segment_place {
         products_done(P);
     }
 
-    // visit(i, l, value) for the entries of this thread of a matrix [64,64] in the blocks of 16 x 16 on the diagonal
-    // and below, or above.
-    template <bool above, typename F> __device__ void each_entry(const float (&P)[32], F visit) const {
+    // visit(i, l, high, j, values) for the pairs of columns l, l + 1 that this thread has in row i of a matrix [64,64],
+    // of the blocks of 16 columns from j = first on; high: of its two rows.
+    template <typename F> __device__ void each_pair(const float (&P)[32], int first, int last, F visit) const {
         const int lane = thread % 32, t = lane % 4, i = warp * 16 + lane / 4;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            if (above ? j < warp : j > warp) continue;
+            if (j < first || j > last) continue;
 #pragma unroll
-            for (int n = 0; n < 8; n++)
-                visit(i + n % 4 / 2 * 8, j * 16 + n / 4 * 8 + t * 2 + n % 2, n % 4 / 2, P[j * 8 + n]);
+            for (int n = 0; n < 4; n++)
+                visit(i + n % 2 * 8, j * 16 + n / 2 * 8 + t * 2, n % 2, j, P[j * 8 + n * 2], P[j * 8 + n * 2 + 1]);
         }
     }
 
@@ -189,8 +233,9 @@ template <int K, int W> struct window_block : segment_place {
     __device__ void near_reads() const {
         float P[32];
         products_with_keys(P, m.q);
-        each_entry<false>(P, [&](int i, int l, int, float x) {
+        each_pair(P, warp - 1, warp, [&](int i, int l, int, int, float x, float y) {
             if (i >= l && i - l < W) m.reads[i][i - l] = x;
+            if (i > l && i - l <= W) m.reads[i][i - l - 1] = y;
         });
     }
 
@@ -231,30 +276,37 @@ template <int K, int W> struct window_block : segment_place {
         keep_blocks<K>(blocks_at<K>(states, a, head, c, V, v + warp * 16), rows);
     }
 
-    // Columns of V of the warp, rows of the tile, between accumulators and `columns`.
+    // Columns of V of the warp, rows of the tile, from accumulators.
     __device__ void put_columns(const float (&d)[32]) const {
         const int lane = thread % 32, t = lane % 4, own = warp * 16 + lane / 4;
 #pragma unroll
-        for (int n = 0; n < 32; n++) m.columns[column_place(n / 4 * 8 + t * 2 + n % 2, own + n % 4 / 2 * 8)] = d[n];
+        for (int n = 0; n < 32; n++)
+            m.columns[column_place(n / 4 * 8 + t * 2 + n % 2, own + n % 4 / 2 * 8)] = __float_as_uint(d[n]);
     }
-    __device__ void get_columns(float (&d)[32]) const {
+    // Rows that are complete, as a first operand in two parts.
+    __device__ void complete_rows(split_rows<32> &to) const {
         const int lane = thread % 32, t = lane % 4, own = warp * 16 + lane / 4;
 #pragma unroll
-        for (int n = 0; n < 32; n++) d[n] = m.columns[column_place(n / 4 * 8 + t * 2 + n % 2, own + n % 4 / 2 * 8)];
+        for (int i = 0; i < 16; i++) {
+            const uint32_t *from = m.columns + column_place(i / 2 * 8 + t * 2, own + i % 2 * 8);
+            to.high[i / 4][i % 4] = from[0], to.low[i / 4][i % 4] = from[64];
+        }
     }
 
-    // The same columns times by(row), as first operands.
-    template <typename F> __device__ void scaled_columns(uint32_t (&to)[4][4], F by) const {
+    // The same times by(row), rounded once.
+    template <typename F> __device__ void scaled_rows(uint32_t (&to)[4][4], F by) const {
         const int lane = thread % 32, t = lane % 4, own = warp * 16 + lane / 4;
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             const int l = j * 8 + t * 2;
             const float first = by(l), second = by(l + 1);
 #pragma unroll
-            for (int high = 0; high < 2; high++) {
-                const int column = own + high * 8;
-                to[j / 2][j % 2 * 2 + high] = bf16_pair(first * m.columns[column_place(l, column)],
-                                                        second * m.columns[column_place(l + 1, column)]);
+            for (int below = 0; below < 2; below++) {
+                const uint32_t *from = m.columns + column_place(l, own + below * 8);
+                const uint32_t high = from[0], low = from[64];
+                to[j / 2][j % 2 * 2 + below] =
+                    bf16_pair(first * (__uint_as_float(high << 16) + __uint_as_float(low << 16)),
+                              second * (__uint_as_float(high & 0xffff0000u) + __uint_as_float(low & 0xffff0000u)));
             }
         }
     }
