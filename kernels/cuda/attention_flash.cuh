@@ -90,12 +90,10 @@ template <bool cut> struct numbered {
     rows earlier, own;
 
     template <typename M> __device__ void fetch(const task &a, const M &to, int number) const {
-        if constexpr (cut) {
-            const bool early = number < a.before;
-            to.fetch(early ? earlier : own, early ? number : number - a.before, early ? a.n : a.T);
-        } else {
-            to.fetch(own, number, a.T);
-        }
+        rows from = own;
+        int row = number - (cut ? a.before : 0), end = a.T;
+        if (cut && number < a.before) from = earlier, row = number, end = a.n;
+        to.fetch(from, row, end);
     }
 };
 template <bool cut> __device__ inline numbered<cut> keys_of(const task &a, int b, int h) {

@@ -241,8 +241,10 @@ template <int K, int V, bool cut> struct keys_block {
     template <int columns>
     __device__ void write(const rows &early, const rows &late, const float (&d)[columns / 8][4],
                           const float (&factor)[2], const matrix<block_rows, columns> &space) const {
-        const bool is_early = begin < before;
-        write_rows(is_early ? early : late, is_early ? own : own - before, is_early ? a.n : a.T, d, factor, space);
+        rows to = late;
+        int first_row = own - before, end = a.T;
+        if (cut && begin < before) to = early, first_row = own, end = a.n;
+        write_rows(to, first_row, end, d, factor, space);
     }
 
     __device__ void run(unsigned char *memory) {
