@@ -133,7 +133,7 @@ __device__ inline void load_values(__nv_bfloat16 *tile, int thread, const chunk_
     load_tile<64, threads>(tile, thread, {a.v.row(b, first, h) + v0, a.v.time, -first, a.T - first, head, V, a.q.data});
 }
 
-// The mask of a tile: with which weight pair s stands in the state after step i. `band`, under the diagonal alone, may
+// The mask of a tile: with which weight pair s stands in the state after step i. `band`, near the diagonal alone, may
 // lie in device memory.
 template <bool window> struct tile_mask {
     const float *u, *w, *far; // [64]
@@ -148,6 +148,65 @@ template <bool window> struct tile_mask {
         return weight;
     }
 };
+
+// A thread's entries of a block of 16 columns of a tile are those of accumulators: entry n is in row i + 8 (n % 4 / 2),
+// column s + 8 (n / 4) + n % 2. Rows of a warp start at multiples of 16.
+struct mask_rows {
+    int i;
+    float u[2], first, decay[2]; // u of both rows and of the warp's first one, e^{u - first}
+    template <bool window> __device__ mask_rows(const tile_mask<window> &mask, int row) : i(row) {
+        first = mask.u[row / 16 * 16];
+#pragma unroll
+        for (int high = 0; high < 2; high++) u[high] = mask.u[row + high * 8], decay[high] = power2(u[high] - first);
+    }
+};
+
+// Of the block's columns s, s + 1, s + 8, s + 9.
+struct mask_columns {
+    float w[4], decay[4];
+    // The whole weight, and what is left of it at the warp's first row: of blocks that end before it, with a window a
+    // block before.
+    template <bool window> __device__ mask_columns(const tile_mask<window> &mask, const mask_rows &rows, int s) {
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            const int at = s + c / 2 * 8 + c % 2;
+            w[c] = window ? mask.far[at] : mask.w[at];
+            decay[c] = power2(rows.first - mask.u[window ? at + mask.halo : at]);
+        }
+    }
+};
+
+// Weights of entries of any block on or below the diagonal. No branches: half of a warp would take each.
+template <bool window>
+__device__ inline void mask_block(float (&weight)[8], const tile_mask<window> &mask, const mask_rows &rows, int s) {
+    float4 band[2] = {};
+    if constexpr (window)
+        band[0] = *reinterpret_cast<const float4 *>(mask.band + s),
+        band[1] = *reinterpret_cast<const float4 *>(mask.band + s + 8);
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        const int at = s + c / 2 * 8 + c % 2;
+        const float u_s = mask.u[window ? min(at + mask.halo, 63) : at], w_s = mask.w[at];
+        const float whole = window ? mask.far[at] : w_s;
+        const float one = c % 2 ? band[c / 2].z : band[c / 2].x, two = c % 2 ? band[c / 2].w : band[c / 2].y;
+#pragma unroll
+        for (int high = 0; high < 2; high++) {
+            const int d = rows.i + high * 8 - at;
+            float value = whole * power2(rows.u[high] - u_s);
+            if (window && d < mask.halo) value = d == 0 ? w_s : d == 1 ? one : two;
+            weight[c / 2 * 4 + high * 2 + c % 2] = d >= 0 ? value : 0.0f;
+        }
+    }
+}
+
+// The same of a block before, as a product of a row's and a column's decay.
+template <bool window>
+__device__ inline void far_block(float (&weight)[8], const tile_mask<window> &mask, const mask_rows &rows, int s) {
+    const mask_columns columns(mask, rows, s);
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+        weight[n] = rows.decay[n % 4 / 2] * (columns.w[n / 4 * 2 + n % 2] * columns.decay[n / 4 * 2 + n % 2]);
+}
 
 // Into the first, the second level of the cache.
 __device__ inline void prefetch(const void *p) {

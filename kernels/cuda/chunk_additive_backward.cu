@@ -23,7 +23,14 @@ template <int K, int V> struct grads_memory {
     __nv_bfloat16 v[64 * V], d_o[64 * V];          // later dv
     __nv_bfloat16 state[state_tiles<K, V>][K * V]; // rows of S^T, of dS'^T: [V,K]; in turn where there is one tile
     __nv_bfloat16 p[64 * 64], d[64 * 64];          // masked; later sums
-    float u[64], w[64], far[64], pairs[64];        // far: the diagonal of P o D without a window
+    float u[64], w[64], far[64], pairs[64];        // far, pairs: with a window
+};
+
+// In the place of m.p when it has been used.
+struct chunk_sums {
+    part_sums parts;
+    float reach[2][halo_most + 1][64];
+    key_pulls pulls;
 };
 
 template <int K, int V> constexpr int pieces = K *V / 8 / threads; // of a state, for each thread
@@ -43,8 +50,9 @@ template <int K, int V, bool window>
 __device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D)[16], const tile_mask<window> &mask,
                                 float *near) {
     const place at;
-    float *apart = window ? near : m.far, row[2] = {}, column[2][4] = {};
+    float row[2] = {}, column[2][4] = {};
     mask_sums sums = {};
+    const mask_rows rows(mask, at.row);
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         const int block = at.group * 2 + j, s0 = block * 16 + at.t * 2;
@@ -54,9 +62,9 @@ __device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D
 #pragma unroll
             for (int n = 0; n < 8; n++) both[n] = P[j * 8 + n] * D[j * 8 + n];
             if (block + window < at.warp)
-                weigh_block<window, true>(mask, at.row, s0, both, weight, row, column[j], apart);
+                weigh_block<window, true>(mask, rows, s0, both, weight, row, column[j], near);
             else
-                weigh_block<window, false>(mask, at.row, s0, both, weight, row, column[j], apart);
+                weigh_block<window, false>(mask, rows, s0, both, weight, row, column[j], near);
 #pragma unroll
             for (int n = 0; n < 8; n++) P[j * 8 + n] *= weight[n], D[j * 8 + n] *= weight[n];
             fragment(pairs, P, j);
@@ -67,12 +75,7 @@ __device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D
         store_matrix(m.d + to, grads[0], grads[1], grads[2], grads[3]);
     }
     sums.row_low = quad_sum(row[0]), sums.row_high = quad_sum(row[1]);
-#pragma unroll
-    for (int n = 0; n < 8; n++) {
-        float &sum = column[n / 4][n % 4];
-        for (int offset = 4; offset < 32; offset *= 2) sum += __shfl_xor_sync(everyone, sum, offset);
-        if (at.g == n) sums.column = sum;
-    }
+    sums.column = spread_columns(column);
     return sums;
 }
 
@@ -124,6 +127,8 @@ template <int K, int V, bool window> struct grads_block {
     // Everything into shared memory; dS' into the second level of the cache where there is one tile for states.
     __device__ void load() const {
         const uint4 *after = blocks_at<K>(a.grads, a, head, c, V, 0);
+        load_steps<K, threads>(m.q, at.thread, a, a.q, b, h, c);
+        load_keys<K, threads>(m.x, at.thread, a, b, h, c);
         load_steps<V, threads>(m.d_o, at.thread, a, a.d_o, b, h, c);
         for (int v = 0; v < V; v += 64) load_values<threads>(m.v + v * 64, at.thread, a, V, v, b, h, c);
         load_blocks<V, K, threads>(m.state[0], at.thread, blocks_at<K>(a.states, a, head, c, V, 0));
@@ -267,25 +272,29 @@ template <int K, int V, bool window> struct grads_block {
             copy_rows<K>(q_half(), a.dq.row(b, tile_step(a, c, 0), h), a.dq.time, a.halo, a.T - tile_step(a, c, 0));
     }
 
-    // By the first warp, beside what the others store; who needs the pulls waits for it.
-    __device__ void write_scalars(part_sums &parts, const float *near) const {
-        const gate_rows rows = {m.u, m.w, m.far, m.pairs};
-        float energy[2] = {0.0f, 0.0f};
+    // By the first two warps, every other row each, beside what the others store; who needs the pulls waits for them.
+    __device__ void write_scalars(chunk_sums &sums, const float *near) const {
+        const gate_rows rows = {m.u, m.w, m.pairs};
+        const int odd = at.thread / 32, r = at.lane * 2 + odd;
         gate_pair pair;
         if constexpr (window)
-            pair = window_gate_grads(rows, mask, parts, near, at.thread);
+            pair = window_gate_grads(rows, mask, sums.parts, near, sums.reach[odd], at.lane);
         else
-            pair = plain_gate_grads(rows, parts, at.thread);
-        scalar_grads(rate, a, pair, b, h, h, c, energy);
+            pair = plain_gate_grads(rows, sums.parts, at.lane);
+        const float energy =
+            scalar_grads(rate, a, odd ? pair.dw[1] : pair.dw[0], odd ? pair.dlg[1] : pair.dlg[0], b, h, h, c, r);
         if (!rate.energy) return;
-        pulls(m.pairs, parts, energy, a.halo);
+        sums.pulls.energy[r] = energy;
+        barrier_of(2, 64);
+        pulls(m.pairs, sums.pulls, at.thread, a.halo);
+        barrier_of(2, 64);
         barrier_arrive(1, threads);
     }
 
-    __device__ void write_keys(float (&dx)[K / 4], const part_sums &parts) const {
+    __device__ void write_keys(float (&dx)[K / 4], const key_pulls &pulls) const {
         if (rate.energy) {
-            if (at.thread >= 32) barrier_of(1, threads);
-            add_rows<K>(dx, x_half(), parts.pull);
+            if (at.thread >= 64) barrier_of(1, threads);
+            add_rows<K>(dx, x_half(), pulls.pull);
         }
         write_rows<K>(x_half(), dx, edges_of(a.edge_x, head, K), a, a.dk, b, h, c, a.shift);
         if (a.shift && a.dk.data && c + 1 == a.chunks && at.thread < K / 8)
@@ -298,14 +307,12 @@ __global__ void __launch_bounds__(threads, 2)
     chunk_grads_kernel(const __grid_constant__ chunk_task a, const __grid_constant__ chunk_rate rate) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<grads_memory<K, V> *>(memory);
-    auto &parts = *reinterpret_cast<part_sums *>(m.p);
+    auto &kept = *reinterpret_cast<chunk_sums *>(m.p);
     const int c = static_cast<int>(blockIdx.x) % a.chunks, head = static_cast<int>(blockIdx.x) / a.chunks;
     const grads_block<K, V, window> block(a, rate, m, head / a.H, head % a.H, c);
     float *near = a.near + static_cast<int64_t>(blockIdx.x) * (64 * halo_most);
     float dq[K / 4], dx[K / 4], dv[V / 4];
     uint32_t dq_pairs[K / 8];
-    load_steps<K, threads>(m.q, threadIdx.x, a, a.q, block.b, block.h, c);
-    load_keys<K, threads>(m.x, threadIdx.x, a, block.b, block.h, c);
     block.load();
     const mask_sums sums = block.masked(near);
     const float2 history = block.history(dq);
@@ -314,12 +321,12 @@ __global__ void __launch_bounds__(threads, 2)
     if (state_tiles<K, V> == 1) __syncthreads();
     const float2 leave = block.leaving(dx, dv);
     block.pair_grads(dx, dv);
-    block.keep_parts(parts, sums, history, leave, state_part);
+    block.keep_parts(kept.parts, sums, history, leave, state_part);
     __syncthreads();
-    if (block.at.thread < 32) block.write_scalars(parts, near);
+    if (block.at.thread < 64) block.write_scalars(kept, near);
     write_rows<V>(block.v_half(), dv, block.edges_of(a.edge_v, block.head, V), a, a.dv, block.b, block.h, c, 0);
     block.write_queries(dq_pairs);
-    block.write_keys(dx, parts);
+    block.write_keys(dx, kept.pulls);
 }
 
 template <int K, int V, bool window>

@@ -54,16 +54,21 @@ __device__ void write_gates(forward_memory<K, window> &m, int stage, int row, co
 template <int K, bool window>
 __device__ void masked_reads(forward_memory<K, window> &m, const tile_mask<window> &mask, float (&P)[32], int warp) {
     const int lane = threadIdx.x % 32, t = lane % 4, i = warp * 16 + lane / 4;
-    const float u_low = mask.u[i], u_high = mask.u[i + 8];
+    const mask_rows rows(mask, i);
     __nv_bfloat16 *to = m.p + swizzled<64>(warp * 16 + lane % 16, lane / 16 * 8);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         uint32_t pairs[4] = {};
         if (j <= warp) {
+            float weight[8] = {};
+            if (window && j + 1 < warp)
+                far_block(weight, mask, rows, j * 16 + t * 2);
+            else if (window)
+                mask_block(weight, mask, rows, j * 16 + t * 2);
 #pragma unroll
             for (int n = 0; n < 8; n++) {
                 const int s = j * 16 + n / 4 * 8 + t * 2 + n % 2, high = n % 4 / 2;
-                P[j * 8 + n] *= mask.at(i + high * 8, s, high ? u_high : u_low);
+                P[j * 8 + n] *= window ? weight[n] : mask.at(i + high * 8, s, rows.u[high]);
             }
             fragment(pairs, P, j);
         }

@@ -3,54 +3,61 @@
 // heads; what sums over them adds up in registers. Two warpgroups, each with half of the columns, stand on the side of
 // queries, two on that of keys:
 //
-//   queries: D = dO V^T, E += D o M, dQ += diag(h) dO S^T, and the sums for gradients of gates
-//   keys:    dV = (P o M)^T dO + diag(M_C) X dS', dX += diag(M_C) V dS'^T
+//   queries: D = dO V^T, E += D o M, Y = dO S^T, dQ += diag(h) Y, and the sums for gradients of gates
+//   keys:    dV = (P o M)^T dO + diag(M_C) X dS', Z = V dS'^T, dX += diag(M_C) Z
 //
 // As Q and X are the same for all, P is made once, in fp32, and D o M is summed before it meets them: dQ += E X and
-// dX += E^T Q at the end. First operands are rows of D, P^T or of scaled tiles in registers. Tiles of heads come one or
-// two heads ahead where three or two sets fit; gradients of a head's gates are made by one warp beside the next head.
-// bf16 operands, fp32 sums; overwritten, the same bits every time.
+// dX += E^T Q at the end. Tiles come a head ahead where two sets fit. Sums for the gates wait in shared memory until
+// every warp can make the gradients of one head. bf16 operands, fp32 sums; overwritten, the same bits every time.
 #include "kernels/cuda/chunk_additive_gates.cuh"
 
 namespace {
 
 using namespace fwa;
 
-constexpr int threads = 512, side_threads = 256;
+constexpr int threads = 512, side_threads = 256, warps = threads / 32, most_memory = 227 << 10;
 
 template <int K, int V> struct head_tiles {
     __nv_bfloat16 v[64 * V], d_o[64 * V], state[K * V], d_state[K * V]; // of states rows of S^T, dS'^T: [V,K]
 };
 
 // Sets of tiles that fit.
-template <int K, int V, bool window>
-constexpr int stages = K *V == 128 * 128     ? 1
-                       : K == 128 && !window ? 3
-                       : K == 64 && V == 64  ? 3
-                                             : 2;
+template <int K, int V> constexpr int stages = K *V == 128 * 128 ? 1 : 2;
 
-template <bool window> struct head_gates { float u[64], w[64], far[window ? 64 : 4]; };
-
-struct head_sums {
+// Of a head, until its gates have their gradients.
+template <bool window> struct head_sums {
+    float u[64], w[64], far[window ? 64 : 4];
+    float band[window ? 64 * halo_most : 4]; // of P o D
+    float reach[window ? halo_most + 1 : 1][window ? 64 : 4];
     part_sums parts;
-    float apart[64]; // without a window the diagonal of P o D
 };
 
-template <int K, int V, bool window> struct shared_memory {
+template <int K, int V> struct tile_memory {
     __nv_bfloat16 q[64 * K], x[64 * K]; // later dq, dx
-    head_tiles<K, V> head[stages<K, V, window>];
-    __nv_bfloat16 dv[64 * V];                       // later E
-    float4 reads[4][side_threads], reads_t[8][128]; // P, P^T: every thread's own entries
-    head_gates<window> gates[stages<K, V, window> + 1];
-    head_sums sums[2];
-    float near[2][window ? 64 * halo_most : 1];
+    head_tiles<K, V> head[stages<K, V>];
+    __nv_bfloat16 dv[64 * V];      // later E
+    __nv_bfloat16 masked[64 * 64]; // P o M
+    float4 reads[4][side_threads]; // P: every thread's own entries, on the side of queries
+    float energy[warps][64];
+    key_pulls pulls;
+};
+
+// Heads whose sums are kept, and places for them and for what is loaded.
+template <int K, int V, bool window>
+constexpr int places = (most_memory - static_cast<int>(sizeof(tile_memory<K, V>))) /
+                       static_cast<int>(sizeof(head_sums<window>));
+template <int K, int V, bool window>
+constexpr int kept = places<K, V, window> - stages<K, V> + 1 < warps ? places<K, V, window> - stages<K, V> + 1 : warps;
+
+template <int K, int V, bool window> struct shared_memory : tile_memory<K, V> {
+    head_sums<window> sums[kept<K, V, window> + stages<K, V> - 1];
 };
 
 // What both sides know of a chunk of a value head.
 template <int K, int V, bool window> struct head_block {
     const chunk_task &a;
     shared_memory<K, V, window> &m;
-    int b, hq, c, turn;
+    int b, hq, c, group, warp, turn; // group and warp of the side, of which the compiler knows that a warp has one
 
     __device__ int h() const {
         return hq * a.group + turn;
@@ -62,276 +69,263 @@ template <int K, int V, bool window> struct head_block {
         return (head() * a.chunks + c) * 64;
     }
     __device__ head_tiles<K, V> &tiles() const {
-        return m.head[turn % stages<K, V, window>];
+        return m.head[turn % stages<K, V>];
     }
-    __device__ head_gates<window> &gates() const {
-        return m.gates[turn % (stages<K, V, window> + 1)];
-    }
-    __device__ head_sums &sums() const {
-        return m.sums[turn % 2];
+    __device__ head_sums<window> &sums() const {
+        return m.sums[turn % (kept<K, V, window> + stages<K, V> - 1)];
     }
     __device__ tile_mask<window> mask() const {
-        return {gates().u, gates().w, gates().far, a.band + gates_at(), a.halo};
+        return {sums().u, sums().w, sums().far, a.band + gates_at(), a.halo};
     }
 
     __device__ void load_gates(int thread) const {
         const int piece = thread % 16 * 4;
         if (thread < 16)
-            copy_async(gates().u + piece, a.u + gates_at() + piece);
+            copy_async(sums().u + piece, a.u + gates_at() + piece);
         else if (thread < 32)
-            copy_async(gates().w + piece, a.w + gates_at() + piece);
+            copy_async(sums().w + piece, a.w + gates_at() + piece);
         else if (window && thread < 48)
-            copy_async(gates().far + piece, a.far + gates_at() + piece);
+            copy_async(sums().far + piece, a.far + gates_at() + piece);
+    }
+    // Rows of v and dO of chunks that are whole: `offset` of the thread's first piece from the first row.
+    __device__ void load_rows(__nv_bfloat16 *tile, int thread, const chunk_view &view) const {
+        constexpr int pieces = V / 8, rows = threads / pieces;
+        const int row = thread / pieces, piece = thread % pieces;
+        const __nv_bfloat16 *from = view.row(b, tile_step(a, c, 0), h());
+        const uint32_t offset = static_cast<uint32_t>(row) * static_cast<uint32_t>(view.time) + piece * 8;
+        __nv_bfloat16 *to = tile + piece / 8 * 4096 + swizzled<64>(row, piece % 8 * 8);
+#pragma unroll
+        for (int i = 0; i < 64; i += rows)
+            copy_async(to + i * 64, from + offset + static_cast<uint32_t>(i) * static_cast<uint32_t>(view.time));
     }
     __device__ void load(int thread) const {
-        load_steps<V, threads>(tiles().d_o, thread, a, a.d_o, b, h(), c);
-        for (int v = 0; v < V; v += 64) load_values<threads>(tiles().v + v * 64, thread, a, V, v, b, h(), c);
+        const int first = tile_step(a, c, 0);
+        if (first >= 0 && first + 64 <= a.T && a.d_o.data && max(a.d_o.time, a.v.time) < 1 << 24) {
+            load_rows(tiles().d_o, thread, a.d_o);
+            load_rows(tiles().v, thread, a.v);
+        } else {
+            load_steps<V, threads>(tiles().d_o, thread, a, a.d_o, b, h(), c);
+            for (int v = 0; v < V; v += 64) load_values<threads>(tiles().v + v * 64, thread, a, V, v, b, h(), c);
+        }
         load_blocks<V, K, threads>(tiles().state, thread, blocks_at<K>(a.states, a, head(), c, V, 0));
         load_blocks<V, K, threads>(tiles().d_state, thread, blocks_at<K>(a.grads, a, head(), c, V, 0));
         load_gates(thread);
     }
-    __device__ void prefetch_gates(const chunk_rate &rate, int thread) const {
-        const int t = tile_step(a, c, thread);
-        if (thread >= 64) return;
-        if (thread >= a.halo && t < a.T) prefetch_scalars(rate.task, b, h(), t);
-        if (window) prefetch(a.band + gates_at() + thread);
+    // A row's scalars of all heads, which as a rule are neighbours.
+    __device__ void prefetch_gates(const chunk_rate &rate, int row) const {
+        const int t = tile_step(a, c, row);
+        for (int h = 0; row >= a.halo && t < a.T && h < a.group; h += 16)
+            prefetch_scalars(rate.task, b, hq * a.group + h, t, true);
     }
 };
 
-// The thread's rows of `tile` [64,V], scaled, as first operands.
-template <int V>
-__device__ void scaled_rows(uint32_t (&rows)[V / 16][4], const __nv_bfloat16 *tile, float low, float high) {
+// sum += diag(by) d for the warp's rows, the warpgroup's columns; returns the rows' products with `tile` elementwise.
+template <int K>
+__device__ float2 add_scaled(float (&sum)[K / 4], const float (&d)[K / 4], float low, float high,
+                             const __nv_bfloat16 *tile) {
     const place at;
+    float2 dots = make_float2(0.0f, 0.0f);
 #pragma unroll
-    for (int step = 0; step < V / 16; step++) {
-        const int column = step * 16 + at.lane / 16 * 8;
-        load_matrix(rows[step], tile + column / 64 * 4096 + swizzled<64>(at.warp * 16 + at.lane % 16, column % 64));
+    for (int step = 0; step < K / 32; step++) {
+        uint32_t x[4];
+        load_matrix(x, tile + at.group * (K == 128 ? 4096 : 0) +
+                           swizzled<64>(at.warp * 16 + at.lane % 16,
+                                        (K == 128 ? 0 : at.group * 32) + step * 16 + at.lane / 16 * 8));
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            rows[step][i] = scaled(rows[step][i], i % 2 ? make_float2(high, high) : make_float2(low, low));
+        for (int i = 0; i < 4; i++) {
+            const float *from = d + step * 8 + i * 2;
+            float &dot = i % 2 ? dots.y : dots.x;
+            dot += from[0] * __uint_as_float(x[i] << 16);
+            dot += from[1] * __uint_as_float(x[i] & 0xffff0000u);
+        }
     }
+#pragma unroll
+    for (int i = 0; i < K / 4; i++) sum[i] = fmaf(i % 4 / 2 ? high : low, d[i], sum[i]);
+    return make_float2(quad_sum(dots.x), quad_sum(dots.y));
 }
 
-// Both sides' P, once for all heads.
-template <int K, int V, bool window> __device__ void keep_reads(shared_memory<K, V, window> &m, bool queries) {
+// P, once for all heads, by the side of queries.
+template <int K, int V, bool window> __device__ void keep_reads(const head_block<K, V, window> &block) {
     const place at;
-    const operand_tile q(m.q), x(m.x);
-    if (queries) {
-        const operand_tile x_rows(x, at.group * 2048);
-        float P[16];
-        products_begin();
+    const operand_tile q(block.m.q), x_rows(operand_tile(block.m.x), block.group * 2048);
+    float P[16];
+    products_begin();
 #pragma unroll
-        for (int k = 0; k < K; k += 16)
-            product<32, 0, 0>(P, q.k(k / 64 * 4096 + k % 64), x_rows.k(k / 64 * 4096 + k % 64), k > 0);
-        products_commit();
-        products_wait<0>();
-        products_done(P);
+    for (int k = 0; k < K; k += 16)
+        product<32, 0, 0>(P, q.k(k / 64 * 4096 + k % 64), x_rows.k(k / 64 * 4096 + k % 64), k > 0);
+    products_commit();
+    products_wait<0>();
+    products_done(P);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            m.reads[i][at.thread] = make_float4(P[i * 4], P[i * 4 + 1], P[i * 4 + 2], P[i * 4 + 3]);
-    } else {
-        float P[32];
-        products_begin();
-#pragma unroll
-        for (int k = 0; k < K; k += 16)
-            product<64, 0, 0>(P, x.k(k / 64 * 4096 + k % 64), q.k(k / 64 * 4096 + k % 64), k > 0);
-        products_commit();
-        products_wait<0>();
-        products_done(P);
-        if (at.group > 0) return;
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            m.reads_t[i][at.thread % 128] = make_float4(P[i * 4], P[i * 4 + 1], P[i * 4 + 2], P[i * 4 + 3]);
-    }
+    for (int i = 0; i < 4; i++)
+        block.m.reads[i][at.thread] = make_float4(P[i * 4], P[i * 4 + 1], P[i * 4 + 2], P[i * 4 + 3]);
 }
 
-// E += D o M of this thread's entries, columns 32 group .. of the tile, and the sums of P o D.
+// E += D o M of this thread's entries, columns 32 group .. of the tile; P o M for the other side, and the sums of P o
+// D.
 template <int K, int V, bool window>
 __device__ void add_masked(const head_block<K, V, window> &block, float (&E)[16], const float (&D)[16]) {
     const place at;
     const tile_mask<window> mask = block.mask();
     part_sums &parts = block.sums().parts;
-    float *apart = window ? block.m.near[block.turn % 2] : block.sums().apart;
-    float row[2] = {}, column[2][4] = {}, kept = 0.0f;
+    float row[2] = {}, column[2][4] = {};
+    const mask_rows rows(mask, at.row);
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        const int tile_block = at.group * 2 + j, s0 = tile_block * 16 + at.t * 2;
-        if (tile_block > at.warp) continue;
+        const int tile_block = block.group * 2 + j, s0 = tile_block * 16 + at.t * 2;
+        if (tile_block > block.warp) continue;
         const float4 low = block.m.reads[j * 2][at.thread], high = block.m.reads[j * 2 + 1][at.thread];
         const float P[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
         float both[8], weight[8];
 #pragma unroll
         for (int n = 0; n < 8; n++) both[n] = P[n] * D[j * 8 + n];
-        if (tile_block + window < at.warp)
-            weigh_block<window, true>(mask, at.row, s0, both, weight, row, column[j], apart);
+        if (tile_block + window < block.warp)
+            weigh_block<window, true>(mask, rows, s0, both, weight, row, column[j], block.sums().band);
         else
-            weigh_block<window, false>(mask, at.row, s0, both, weight, row, column[j], apart);
+            weigh_block<window, false>(mask, rows, s0, both, weight, row, column[j], block.sums().band);
 #pragma unroll
-        for (int n = 0; n < 8; n++) E[j * 8 + n] += weight[n] * D[j * 8 + n];
+        for (int n = 0; n < 8; n++) E[j * 8 + n] += weight[n] * D[j * 8 + n], weight[n] *= P[n];
+        uint32_t pairs[4];
+        fragment(pairs, weight, 0);
+        store_matrix(block.m.masked + swizzled<64>(block.warp * 16 + at.lane % 16, tile_block * 16 + at.lane / 16 * 8),
+                     pairs[0], pairs[1], pairs[2], pairs[3]);
     }
+    publish();
+    barrier_arrive(2, threads);
     row[0] = quad_sum(row[0]), row[1] = quad_sum(row[1]);
-    if (at.t == 0) parts.row[at.group][at.row] = row[0], parts.row[at.group][at.row + 8] = row[1];
-#pragma unroll
-    for (int n = 0; n < 8; n++) {
-        float &sum = column[n / 4][n % 4];
-        for (int offset = 4; offset < 32; offset *= 2) sum += __shfl_xor_sync(everyone, sum, offset);
-        if (at.g == n) kept = sum;
-    }
-    parts.column[at.warp][kept_column()] = kept;
+    if (at.t == 0) parts.row[block.group][at.row] = row[0], parts.row[block.group][at.row + 8] = row[1];
+    parts.column[block.warp][kept_column()] = spread_columns(column);
 }
 
-// The warp's part of <S, dS'>, on the side of queries; both tiles have the same order.
+// The warp's part of <S, dS'>, on the side of keys: the diagonal of S^T dS' by products of 16 rows with themselves.
 template <int K, int V> __device__ void keep_state_sum(const head_tiles<K, V> &tiles, part_sums &parts) {
     const place at;
-    const auto *S = reinterpret_cast<const uint4 *>(tiles.state), *dS = reinterpret_cast<const uint4 *>(tiles.d_state);
+    const int warp = at.thread / 32 % 8;
+    float low[4] = {}, high[4] = {};
+#pragma unroll
+    for (int i = 0; i < K * V / 256 / 8; i++) {
+        const int row = warp % (V / 16) * 16, column = (warp / (V / 16) + i * (8 * 16 / V)) * 16;
+        const int from = column / 64 * (V * 64) + swizzled<64>(row + at.lane % 16, column % 64 + at.lane / 16 * 8);
+        uint32_t S[4], dS[4];
+        load_matrix(S, tiles.state + from);
+        load_matrix(dS, tiles.d_state + from);
+        mma_bf16(low, S, dS[0], dS[2]);
+        mma_bf16(high, S, dS[1], dS[3]);
+    }
     float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < K * V / 8 / side_threads; i++) {
-        const uint4 x = S[i * side_threads + at.thread], y = dS[i * side_threads + at.thread];
-        sum += (dot_pair(x.x, y.x) + dot_pair(x.y, y.y)) + (dot_pair(x.z, y.z) + dot_pair(x.w, y.w));
-    }
+    if (at.g / 2 == at.t) sum = at.g % 2 ? low[1] + high[3] : low[0] + high[2];
     sum = warp_sum(sum);
-    if (at.lane == 0) parts.state[at.thread / 32] = sum;
+    if (at.lane == 0) parts.state[warp] = sum;
 }
 
-// One value head on the side of queries. dh = Q . Y as (S^T Q_i) . dO_i, so that dq adds up without Y.
+// Gradients of the gates of heads from `first` to before `end`, a head a warp; adds those of the energies.
 template <int K, int V, bool window>
-__device__ void query_side(const head_block<K, V, window> &block, float (&dq)[K / 4], float (&E)[16]) {
+__device__ void write_scalars(head_block<K, V, window> block, const chunk_rate &rate, int first, int end,
+                              float (&energy)[2]) {
     const place at;
+    const chunk_task &a = block.a;
+    block.turn = first + at.thread / 32;
+    if (block.turn >= end) return;
+    head_sums<window> &sums = block.sums();
+    const gate_rows gates = {sums.u, sums.w, window ? a.pairs + block.gates_at() : nullptr};
+    gate_pair pair;
+    if constexpr (window)
+        pair = window_gate_grads(gates, block.mask(), sums.parts, sums.band, sums.reach, at.lane);
+    else
+        pair = plain_gate_grads(gates, sums.parts, at.lane);
+    scalar_grads(rate, a, pair, block.b, block.hq, block.h(), block.c, energy);
+}
+
+// What the energies ask of the keys, from the warps' parts; all threads come here.
+template <int K, int V, bool window>
+__device__ void sum_energies(const head_block<K, V, window> &block, const float (&energy)[2]) {
+    const place at;
+    shared_memory<K, V, window> &m = block.m;
+    m.energy[at.thread / 32][at.lane * 2] = energy[0], m.energy[at.thread / 32][at.lane * 2 + 1] = energy[1];
+    __syncthreads();
+    if (at.thread >= 64) return;
+    float sum = 0.0f;
+    for (int warp = 0; warp < warps; warp++) sum += m.energy[warp][at.thread];
+    m.pulls.energy[at.thread] = sum;
+    barrier_of(1, 64);
+    pulls(window ? block.a.pairs + block.gates_at() : nullptr, m.pulls, at.thread, block.a.halo);
+}
+
+// One value head on the side of queries. fetch: asks for the next one's tiles.
+template <int K, int V, bool window, class next>
+__device__ __forceinline__ void query_side(const head_block<K, V, window> &block, float (&dq)[K / 4], float (&E)[16],
+                                           const next &fetch) {
+    const place at;
+    fetch();
     head_tiles<K, V> &tiles = block.tiles();
-    const float *u = block.gates().u;
-    const operand_tile q(block.m.q), d_o(tiles.d_o), v_rows(operand_tile(tiles.v), at.group * 2048), state(tiles.state),
-        state_rows(state, at.group * (V / 2) * 64), state_columns(state, own_columns<K>(at.group, V));
-    float O[V / 4];
-    {
-        float D[16];
-        products_begin();
-#pragma unroll
-        for (int k = 0; k < V; k += 16)
-            product<32, 0, 0>(D, d_o.k(k / 64 * 4096 + k % 64), v_rows.k(k / 64 * 4096 + k % 64), k > 0);
-        products_commit();
-#pragma unroll
-        for (int k = 0; k < K; k += 16)
-            product<V / 2, 0, 0>(O, q.k(k / 64 * 4096 + k % 64), state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
-        products_commit();
-        keep_state_sum<K, V>(tiles, block.sums().parts);
-        products_wait<1>();
-        products_done(D);
-        add_masked(block, E, D);
-        products_wait<0>();
-        products_done(O);
-    }
-    const float2 dots = row_dots<V>(O, tiles.d_o + own_columns<V>(at.group));
-    uint32_t rows[V / 16][4];
-    scaled_rows<V>(rows, tiles.d_o, at.row < block.a.halo ? 0.0f : power2(u[at.row]),
-                   at.row + 8 < block.a.halo ? 0.0f : power2(u[at.row + 8]));
-    products_ready(rows);
-    products_ready(dq);
+    const float *u = block.sums().u;
+    const operand_tile d_o(tiles.d_o), v_rows(operand_tile(tiles.v), block.group * 2048),
+        state_columns(operand_tile(tiles.state), own_columns<K>(block.group, V));
+    float D[16], Y[K / 4];
     products_begin();
 #pragma unroll
-    for (int step = 0; step < V / 16; step++)
-        product<K / 2, 1>(dq, rows[step], state_columns.mn(step * 16 * 64, V), true);
+    for (int k = 0; k < V; k += 16)
+        product<32, 0, 0>(D, d_o.k(k / 64 * 4096 + k % 64), v_rows.k(k / 64 * 4096 + k % 64), k > 0);
     products_commit();
-    part_sums &parts = block.sums().parts;
-    if (at.t == 0) parts.history[at.group][at.row] = dots.x, parts.history[at.group][at.row + 8] = dots.y;
     products_wait<0>();
-    products_done(dq);
+    products_done(D);
+    add_masked(block, E, D);
+    products_begin();
+#pragma unroll
+    for (int v = 0; v < V; v += 16)
+        product<K / 2, 0, 1>(Y, d_o.k(v / 64 * 4096 + v % 64), state_columns.mn(v * 64, V), v > 0);
+    products_commit();
+    products_wait<0>();
+    products_done(Y);
+    const float low = at.row < block.a.halo ? 0.0f : power2(u[at.row]),
+                high = at.row + 8 < block.a.halo ? 0.0f : power2(u[at.row + 8]);
+    const float2 dots = add_scaled<K>(dq, Y, low, high, block.m.q);
+    part_sums &parts = block.sums().parts;
+    if (at.t == 0) parts.history[block.group][at.row] = dots.x, parts.history[block.group][at.row + 8] = dots.y;
 }
 
-// (P o M)^T, rows of the warp, as first operands.
-template <int K, int V, bool window>
-__device__ void masked_reads(const head_block<K, V, window> &block, uint32_t (&to)[4][4]) {
+// One value head on the side of keys, which waits for P o M when it has done all else.
+template <int K, int V, bool window, class next>
+__device__ __forceinline__ void key_side(const head_block<K, V, window> &block, float (&dx)[K / 4], const next &fetch) {
     const place at;
-    const tile_mask<window> mask = block.mask();
-    const float u_low = mask.u[at.row], u_high = mask.u[at.row + 8], w_low = mask.w[at.row],
-                w_high = mask.w[at.row + 8];
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-#pragma unroll
-        for (int n = 0; n < 4; n++) to[j][n] = 0;
-        if (j < at.warp) continue;
-        float P[8];
-#pragma unroll
-        for (int n = 0; n < 8; n += 4) {
-            const float4 reads = block.m.reads_t[j * 2 + n / 4][at.thread % 128];
-            P[n] = reads.x, P[n + 1] = reads.y, P[n + 2] = reads.z, P[n + 3] = reads.w;
-        }
-#pragma unroll
-        for (int n = 0; n < 8; n++) {
-            const int i = j * 16 + n / 4 * 8 + at.t * 2 + n % 2;
-            if (!window && j > at.warp)
-                P[n] *= (n % 4 / 2 ? w_high : w_low) * power2(mask.u[i] - (n % 4 / 2 ? u_high : u_low));
-            else
-                P[n] *= mask.at(i, at.row + n % 4 / 2 * 8, mask.u[i]);
-        }
-        fragment(to[j], P, 0);
-    }
-}
-
-// One value head on the side of keys. X_s . Z_s is (dS'^T X_s) . V_s.
-template <int K, int V, bool window>
-__device__ void key_side(const head_block<K, V, window> &block, float (&dx)[K / 4]) {
-    const place at;
+    fetch();
     head_tiles<K, V> &tiles = block.tiles();
     const tile_mask<window> mask = block.mask();
-    const operand_tile x(block.m.x), d_o_columns(operand_tile(tiles.d_o), own_columns<V>(at.group)),
-        d_state(tiles.d_state), d_state_rows(d_state, at.group * (V / 2) * 64),
-        d_state_columns(d_state, own_columns<K>(at.group, V));
-    float dv[V / 4];
-    uint32_t reads[4][4];
+    const operand_tile x(block.m.x), v_tile(tiles.v), d_o_columns(operand_tile(tiles.d_o), own_columns<V>(block.group)),
+        d_state(tiles.d_state), d_state_rows(d_state, block.group * (V / 2) * 64),
+        d_state_columns(d_state, own_columns<K>(block.group, V)), masked(block.m.masked);
+    float dv[V / 4], Z[K / 4];
     products_begin();
+#pragma unroll
+    for (int v = 0; v < V; v += 16)
+        product<K / 2, 0, 1>(Z, v_tile.k(v / 64 * 4096 + v % 64), d_state_columns.mn(v * 64, V), v > 0);
+    products_commit();
 #pragma unroll
     for (int k = 0; k < K; k += 16)
         product<V / 2, 0, 0>(dv, x.k(k / 64 * 4096 + k % 64), d_state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
     products_commit();
-    masked_reads(block, reads);
     const float low = mask.at(63, at.row, mask.u[63]), high = mask.at(63, at.row + 8, mask.u[63]);
+    products_wait<1>();
+    products_done(Z);
+    const float2 dots = add_scaled<K>(dx, Z, low, high, block.m.x);
+    part_sums &parts = block.sums().parts;
+    if (at.t == 0) parts.leave[block.group][at.row] = dots.x, parts.leave[block.group][at.row + 8] = dots.y;
     products_wait<0>();
     products_done(dv);
-    const float2 dots = row_dots<V>(dv, tiles.v + own_columns<V>(at.group));
-    part_sums &parts = block.sums().parts;
-    if (at.t == 0) parts.leave[at.group][at.row] = dots.x, parts.leave[at.group][at.row + 8] = dots.y;
     scale_rows(dv, low, high);
-    products_ready(reads);
+    keep_state_sum<K, V>(tiles, parts);
+    barrier_of(2, threads);
     products_ready(dv);
     products_begin();
 #pragma unroll
-    for (int step = 0; step < 4; step++) product<V / 2, 1>(dv, reads[step], d_o_columns.mn(step * 16 * 64, 64), true);
+    for (int i = 0; i < 64; i += 16) product<V / 2, 1, 1>(dv, masked.mn(i * 64, 64), d_o_columns.mn(i * 64, 64), true);
     products_commit();
-    uint32_t rows[V / 16][4];
-    scaled_rows<V>(rows, tiles.v, low, high);
-    products_ready(rows);
-    products_ready(dx);
-    products_begin();
-#pragma unroll
-    for (int step = 0; step < V / 16; step++)
-        product<K / 2, 1>(dx, rows[step], d_state_columns.mn(step * 16 * 64, V), true);
-    products_commit();
-    products_wait<1>();
+    products_wait<0>();
     products_done(dv);
     const chunk_task &a = block.a;
     const int64_t edges = 2 * a.halo + 1;
     float *edge = a.edge_v ? a.edge_v + (block.head() * (a.chunks * edges) + block.c * edges) * V : nullptr;
-    write_rows<V>(block.m.dv + own_columns<V>(at.group), dv, edge, a, a.dv, block.b, block.h(), block.c, 0);
-    products_wait<0>();
-    products_done(dx);
-}
-
-// Gradients of the gates of a head, by the first warp; behind the last one what the energies ask of the keys.
-template <int K, int V, bool window>
-__device__ void write_scalars(const head_block<K, V, window> &block, const chunk_rate &rate, float (&energy)[2]) {
-    const place at;
-    const chunk_task &a = block.a;
-    part_sums &parts = block.sums().parts;
-    const gate_rows gates = {block.gates().u, block.gates().w, block.sums().apart,
-                             window ? a.pairs + block.gates_at() : nullptr};
-    gate_pair pair;
-    if constexpr (window)
-        pair = window_gate_grads(gates, block.mask(), parts, block.m.near[block.turn % 2], at.lane);
-    else
-        pair = plain_gate_grads(gates, parts, at.lane);
-    scalar_grads(rate, a, pair, block.b, block.hq, block.h(), block.c, energy);
-    if (block.turn + 1 == a.group && rate.energy) pulls(gates.pairs, parts, energy, a.halo);
+    write_rows<V>(block.m.dv + own_columns<V>(block.group), dv, edge, a, a.dv, block.b, block.h(), block.c, 0);
 }
 
 // E, in bf16, to where both sides find it.
@@ -351,7 +345,7 @@ template <int K, int V, bool window>
 __device__ void finish_queries(const head_block<K, V, window> &block, float (&dq)[K / 4]) {
     const place at;
     const chunk_task &a = block.a;
-    const operand_tile e(block.m.dv), x_columns(operand_tile(block.m.x), own_columns<K>(at.group));
+    const operand_tile e(block.m.dv), x_columns(operand_tile(block.m.x), own_columns<K>(block.group));
     products_ready(dq);
     products_begin();
 #pragma unroll
@@ -361,7 +355,7 @@ __device__ void finish_queries(const head_block<K, V, window> &block, float (&dq
     products_done(dq);
     __syncthreads();
     uint32_t pairs[K / 8];
-    __nv_bfloat16 *half = block.m.q + own_columns<K>(at.group);
+    __nv_bfloat16 *half = block.m.q + own_columns<K>(block.group);
     const int first = tile_step(a, block.c, 0);
     pack_pairs(pairs, dq);
     place_rows<K>(half, pairs);
@@ -371,7 +365,7 @@ template <int K, int V, bool window>
 __device__ void finish_keys(const head_block<K, V, window> &block, const chunk_rate &rate, float (&dx)[K / 4]) {
     const place at;
     const chunk_task &a = block.a;
-    const operand_tile e(block.m.dv), q_columns(operand_tile(block.m.q), own_columns<K>(at.group));
+    const operand_tile e(block.m.dv), q_columns(operand_tile(block.m.q), own_columns<K>(block.group));
     products_ready(dx);
     products_begin();
 #pragma unroll
@@ -380,14 +374,53 @@ __device__ void finish_keys(const head_block<K, V, window> &block, const chunk_r
     products_wait<0>();
     products_done(dx);
     __syncthreads();
-    __nv_bfloat16 *half = block.m.x + own_columns<K>(at.group);
+    __nv_bfloat16 *half = block.m.x + own_columns<K>(block.group);
     const int64_t edges = 2 * a.halo + 1, key = static_cast<int64_t>(block.b) * a.Hq + block.hq;
     float *edge = a.edge_x ? a.edge_x + (key * (a.chunks * edges) + block.c * edges) * K : nullptr;
-    if (rate.energy) add_rows<K>(dx, half, block.sums().parts.pull);
+    if (rate.energy) add_rows<K>(dx, half, block.m.pulls.pull);
     write_rows<K>(half, dx, edge, a, a.dk, block.b, block.hq, block.c, a.shift);
     const int piece = at.thread - side_threads;
     if (a.shift && a.dk.data && block.c + 1 == a.chunks && piece < K / 8)
         *reinterpret_cast<uint4 *>(a.dk.row(block.b, a.T - 1, block.hq) + piece * 8) = make_uint4(0, 0, 0, 0);
+}
+
+// The loop over value heads of one side; both come to the same barriers.
+template <int K, int V, bool window, class side>
+__device__ __forceinline__ void each_head(head_block<K, V, window> &block, const chunk_rate &rate, float (&energy)[2],
+                                          const side &work) {
+    constexpr int ahead = stages<K, V> - 1;
+    const place at;
+    const int group = block.a.group;
+    for (int first = 0; first < group; first += kept<K, V, window>) {
+        const int end = min(first + kept<K, V, window>, group);
+        for (int turn = first; turn < end; turn++) {
+            if (ahead == 0) {
+                __syncthreads();
+                block.turn = turn;
+                block.load(at.thread);
+                copy_commit();
+            }
+            copy_wait<0>();
+            publish();
+            __syncthreads();
+            block.turn = turn;
+            work([&] {
+                if (ahead == 0 || turn + 1 >= group) return;
+                block.turn = turn + 1;
+                block.load(at.thread);
+                block.turn = turn;
+                copy_commit();
+            });
+        }
+        __syncthreads();
+        write_scalars(block, rate, first, end, energy);
+    }
+}
+template <int K, int V, bool window>
+__device__ void meet_at_end(const head_block<K, V, window> &block, const chunk_rate &rate, const float (&energy)[2]) {
+    if (rate.energy) sum_energies(block, energy);
+    publish();
+    __syncthreads();
 }
 
 template <int K, int V, bool window>
@@ -395,62 +428,41 @@ __global__ void __launch_bounds__(threads, 1)
     shared_grads_kernel(const __grid_constant__ chunk_task a, const __grid_constant__ chunk_rate rate) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<shared_memory<K, V, window> *>(memory);
-    constexpr int ahead = stages<K, V, window> - 1;
+    constexpr int ahead = stages<K, V> - 1;
     const place at;
     const int key = static_cast<int>(blockIdx.x) / a.chunks;
-    head_block<K, V, window> block = {a, m, key / a.Hq, key % a.Hq, static_cast<int>(blockIdx.x) % a.chunks, 0};
+    head_block<K, V, window> block = {a,
+                                      m,
+                                      key / a.Hq,
+                                      key % a.Hq,
+                                      static_cast<int>(blockIdx.x) % a.chunks,
+                                      __shfl_sync(everyone, at.group, 0),
+                                      __shfl_sync(everyone, at.warp, 0),
+                                      0};
     const bool queries = __shfl_sync(everyone, at.thread / side_threads, 0) == 0; // the same for a warpgroup
-    float sum[K / 4] = {}, E[16] = {}, energy[2] = {0.0f, 0.0f};
+    float energy[2] = {0.0f, 0.0f};
     load_steps<K, threads>(m.q, at.thread, a, a.q, block.b, block.hq, block.c);
     load_keys<K, threads>(m.x, at.thread, a, block.b, block.hq, block.c);
     copy_commit();
-    for (; block.turn < ahead; block.turn++) {
-        if (block.turn < a.group) block.load(at.thread);
-        copy_commit();
-    }
-    copy_wait<ahead>();
-    publish();
-    __syncthreads();
-    keep_reads<K, V, window>(m, queries);
-    for (int turn = 0; turn < a.group; turn++) {
-        block.turn = turn + ahead;
-        if constexpr (ahead > 0) {
-            copy_wait<(ahead > 0 ? ahead - 1 : 0)>();
-            publish();
-            __syncthreads();
-            if (block.turn < a.group) block.load(at.thread);
-            copy_commit();
-        } else {
-            __syncthreads();
-            block.load(at.thread);
-            copy_commit();
-            copy_wait<0>();
-            publish();
-            __syncthreads();
-        }
-        block.turn = turn;
-        block.prefetch_gates(rate, at.thread);
-        if (queries) {
-            if (turn > 0 && at.thread < 32) {
-                block.turn = turn - 1;
-                write_scalars(block, rate, energy);
-                block.turn = turn;
-            }
-            query_side(block, sum, E);
-        } else {
-            key_side(block, sum);
-        }
-    }
-    block.turn = a.group - 1;
-    __syncthreads();
-    if (queries) place_sums(m, E);
+    if (ahead > 0) block.load(at.thread);
+    copy_commit();
+    if (at.thread < 64) block.prefetch_gates(rate, at.thread);
+    reinterpret_cast<uint4 *>(m.masked)[at.thread] = make_uint4(0, 0, 0, 0); // above the diagonal it stays that
+    copy_wait<1>();
     publish();
     __syncthreads();
     if (queries) {
-        if (at.thread < 32) write_scalars(block, rate, energy);
-        finish_queries(block, sum);
+        keep_reads(block);
+        float dq[K / 4] = {}, E[16] = {};
+        each_head(block, rate, energy, [&](const auto &fetch) { query_side(block, dq, E, fetch); });
+        place_sums(m, E);
+        meet_at_end(block, rate, energy);
+        finish_queries(block, dq);
     } else {
-        finish_keys(block, rate, sum);
+        float dx[K / 4] = {};
+        each_head(block, rate, energy, [&](const auto &fetch) { key_side(block, dx, fetch); });
+        meet_at_end(block, rate, energy);
+        finish_keys(block, rate, dx);
     }
 }
 
@@ -458,7 +470,7 @@ template <int K, int V, bool window>
 fwa_status launch(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate) {
     const auto kernel = shared_grads_kernel<K, V, window>;
     constexpr int bytes = sizeof(shared_memory<K, V, window>);
-    static_assert(bytes <= 227 << 10, "fits a multiprocessor");
+    static_assert(bytes <= most_memory && kept<K, V, window> >= 4, "fits a multiprocessor");
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.Hq * task.chunks), threads, bytes, stream, task, rate);
     return FWA_OK;

@@ -58,24 +58,31 @@ __device__ const float *edge(const float *edges, const chunk_task &a, int64_t he
     return edges + ((head * a.chunks + c) * (2 * a.halo + 1) + row) * width;
 }
 
+// A row of `width` elements, 64 or 128, as bf16 from its two parts.
+__device__ void join_row(__nv_bfloat16 *to, const float *one, const float *other, int64_t width) {
+    const int at = lane_id() * 4;
+    if (at >= width) return;
+    const float4 x = *reinterpret_cast<const float4 *>(one + at), y = *reinterpret_cast<const float4 *>(other + at);
+    *reinterpret_cast<uint2 *>(to + at) = make_uint2(bf16_pair(x.x + y.x, x.y + y.y), bf16_pair(x.z + y.z, x.w + y.w));
+}
+
 // Row i of the tile of chunk c and row 64 - halo + i of the tile before are one pair.
 __global__ void __launch_bounds__(map_threads)
     join_rows_kernel(const __grid_constant__ mixer_task a, const __grid_constant__ chunk_task task) {
-    const int64_t halo = task.halo, count = (task.chunks - 1) * halo;
-    each_row(a.B * a.H * count, [&](int64_t row) {
-        const int64_t i = row % halo, c = row / halo % (task.chunks - 1) + 1, head = row / count;
-        const int64_t h = head % a.H, b = head / a.H, hq = h / a.group,
-                      t = tile_step(task, static_cast<int>(c), static_cast<int>(i));
-        const int64_t key = b * a.Hq + hq;
-        if (h % a.group == 0 && a.dk.present()) {
-            const float *x = edge(task.edge_x, task, key, c, i, a.K);
-            const float *y = edge(task.edge_x, task, key, c - 1, halo + 1 + i, a.K);
-            for (int64_t k = lane_id(); k < a.K; k += 32) a.dk.set(x[k] + y[k], b, t - task.shift, hq, k);
+    const int64_t halo = task.halo, cuts = task.chunks - 1;
+    each_row(a.B * a.H * cuts * halo, [&](int64_t row) {
+        int64_t i, c, h, b, hq, of_key;
+        divide(row, halo, &row, &i), divide(row, cuts, &row, &c), divide(row, a.H, &b, &h);
+        divide(h, a.group, &hq, &of_key);
+        const int64_t t = tile_step(task, static_cast<int>(++c), static_cast<int>(i)), other = halo + 1 + i;
+        if (of_key == 0 && task.dk.data) {
+            const int64_t key = b * a.Hq + hq;
+            join_row(task.dk.row(b, t - task.shift, hq), edge(task.edge_x, task, key, c, i, a.K),
+                     edge(task.edge_x, task, key, c - 1, other, a.K), a.K);
         }
-        if (!a.dv.present()) return;
-        const float *x = edge(task.edge_v, task, head, c, i, a.V),
-                    *y = edge(task.edge_v, task, head, c - 1, halo + 1 + i, a.V);
-        for (int64_t v = lane_id(); v < a.V; v += 32) a.dv.set(x[v] + y[v], b, t, h, v);
+        if (task.dv.data)
+            join_row(task.dv.row(b, t, h), edge(task.edge_v, task, row, c, i, a.V),
+                     edge(task.edge_v, task, row, c - 1, other, a.V), a.V);
     });
 }
 

@@ -11,6 +11,8 @@ namespace {
 using namespace fwa;
 
 template <int pairs> constexpr int tiles = pairs == 1 ? 2 : 1; // of a block, `pairs` pairs of warps each
+template <int pairs, bool norms> constexpr int rate_blocks = pairs > 1 ? 4 : norms ? 5 : 16; // a multiprocessor
+constexpr int loads_ahead = 16;
 
 // Mean of the norms of the window of row r.
 __device__ float mean_energy(const mixer_task &a, int64_t b, int64_t t, const float *norms, int r) {
@@ -60,10 +62,11 @@ __device__ void tile_gates(const chunk_task &a, const chunk_gates &to, const ste
     __syncthreads();
 }
 
-template <int K, int pairs>
-__global__ void __launch_bounds__(64 * pairs * tiles<pairs>, pairs == 1 ? 8 : 4)
+// with_norms: the rule asks for them.
+template <int K, int pairs, bool with_norms>
+__global__ void __launch_bounds__(64 * pairs * tiles<pairs>, rate_blocks<pairs, with_norms>)
     chunk_rate_kernel(const __grid_constant__ chunk_rate rate, const __grid_constant__ chunk_task a, chunk_gates to) {
-    __shared__ float norms[tiles<pairs>][64], energy[tiles<pairs>][64];
+    __shared__ float norms[tiles<pairs>][with_norms ? 64 : 1], energy[tiles<pairs>][with_norms ? 64 : 1];
     __shared__ pair_rows rows[tiles<pairs>][pairs];
     const int r = static_cast<int>(threadIdx.x) % 64, pair = static_cast<int>(threadIdx.x) / 64 % pairs;
     const int own_tile = static_cast<int>(threadIdx.x) / (64 * pairs);
@@ -71,11 +74,13 @@ __global__ void __launch_bounds__(64 * pairs * tiles<pairs>, pairs == 1 ? 8 : 4)
     const bool there = tile < a.B * a.Hq * a.chunks;
     const int c = tile % a.chunks, key = there ? tile / a.chunks : 0, b = key / a.Hq, hq = key % a.Hq;
     const int t = tile_step(a, c, r);
-    const bool own = there && r >= a.halo && t < a.T, dropped = own && rate.task.drop && rate.task.drop[b * a.T + t];
+    const bool own = there && r >= a.halo && t < a.T,
+               dropped = own && rate.task.drop && rate.task.drop[static_cast<int64_t>(b) * a.T + t];
     step_scalars scalars = {};
     if (own && pair < a.group) scalars = scalars_of_step(rate.task, b, hq * a.group + pair, t);
-    if (rate.kind == rate_kind::falcon) {
-        key_norms<K, 64 * pairs>(a, b, hq, c, static_cast<int>(threadIdx.x) % (64 * pairs), norms[own_tile]);
+    if constexpr (with_norms) {
+        key_norms<K, 64 * pairs, loads_ahead>(a, b, hq, c, static_cast<int>(threadIdx.x) % (64 * pairs),
+                                              norms[own_tile]);
         __syncthreads();
         if (pair == 0) {
             energy[own_tile][r] = own ? mean_energy(rate.task, b, t, norms[own_tile], r) : 0.0f;
@@ -84,7 +89,7 @@ __global__ void __launch_bounds__(64 * pairs * tiles<pairs>, pairs == 1 ? 8 : 4)
         __syncthreads();
     }
     const int turns = (a.group + pairs - 1) / pairs * pairs;
-    const float E = rate.kind == rate_kind::falcon ? energy[own_tile][r] : 0.0f;
+    const float E = with_norms ? energy[own_tile][with_norms ? r : 0] : 0.0f;
     for (int h = pair; h < turns; h += pairs) {
         const int64_t head = static_cast<int64_t>(b) * a.H + hq * a.group + h;
         if (own && h > pair && h < a.group) scalars = scalars_of_step(rate.task, b, hq * a.group + h, t);
@@ -93,18 +98,19 @@ __global__ void __launch_bounds__(64 * pairs * tiles<pairs>, pairs == 1 ? 8 : 4)
     }
 }
 
-template <int K, int pairs>
+template <int K, int pairs, bool with_norms>
 fwa_status launch_rate(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task, const chunk_gates &to) {
     constexpr int threads = 64 * pairs * tiles<pairs>;
     const int64_t blocks = fwa_ceil_div(static_cast<int64_t>(task.B) * task.Hq * task.chunks, tiles<pairs>);
-    const auto kernel = chunk_rate_kernel<K, pairs>;
+    const auto kernel = chunk_rate_kernel<K, pairs, with_norms>;
     FWA_LAUNCH(kernel, static_cast<unsigned>(blocks), threads, 0, stream, rate, task, to);
     return FWA_OK;
 }
 
 template <int K>
 fwa_status pick_rate(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task, const chunk_gates &to) {
-    return task.group < 4 ? launch_rate<K, 1>(stream, rate, task, to) : launch_rate<K, 4>(stream, rate, task, to);
+    return task.group < 4 ? launch_rate<K, 1, true>(stream, rate, task, to)
+                          : launch_rate<K, 4, true>(stream, rate, task, to);
 }
 
 } // namespace
@@ -113,6 +119,11 @@ namespace fwa {
 
 fwa_status chunk_rate_forward(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task,
                               const chunk_gates &to) {
+    if (rate.kind == rate_kind::plain) { // keys are not looked at: every value head by itself
+        chunk_task heads = task;
+        heads.Hq = task.H, heads.group = 1;
+        return launch_rate<64, 1, false>(stream, rate, heads, to);
+    }
     return rate.task.K == 64 ? pick_rate<64>(stream, rate, task, to) : pick_rate<128>(stream, rate, task, to);
 }
 

@@ -76,13 +76,13 @@ __device__ inline step_gates gates_of_step(const chunk_rate &rate, const step_sc
     g.writes = g.denominator > 0.0f;
     if (!g.writes) return g;
     const auto most = static_cast<float>(options.eta_max), least = static_cast<float>(options.eps_gamma);
-    g.eta = s.beta / g.denominator;
+    g.eta = s.beta * quick_reciprocal(g.denominator);
     g.cut = most > 0.0f && g.eta > most;
     if (g.cut) g.eta = most;
     const float alpha = g.eta * g.lambda;
     g.clamped = alpha >= 1.0f - least;
     g.log_decay = fmaxf(g.clamped ? logf(least) : log1pf(-alpha), log_least);
-    g.w = g.eta / g.pairs;
+    g.w = g.eta * quick_reciprocal(g.pairs);
     return g;
 }
 
@@ -102,40 +102,48 @@ template <int lanes, int n> __device__ inline float spread_sums(float (&s)[n], i
     return s[0];
 }
 
-// |x_r|^2 of the rows of a tile, by `threads` threads.
-template <int K, int threads>
+// |x_r|^2 of the rows of a tile, by `threads` threads, with up to `most` loads of each under way.
+template <int K, int threads, int most = 4>
 __device__ inline void key_norms(const chunk_task &a, int64_t b, int64_t hq, int c, int thread, float *norms) {
-    constexpr int lanes = K / 8, rows = threads / lanes, batch = 64 / rows < 4 ? 64 / rows : 4;
+    constexpr int lanes = K / 8, rows = threads / lanes, batch = 64 / rows < most ? 64 / rows : most;
     const int lane = thread % lanes, first = thread / lanes;
     const int t0 = tile_step(a, c, 0), begin = a.shift - t0, end = a.T - t0;
     const __nv_bfloat16 *from = a.k.row(b, t0 - a.shift + first, hq) + lane * 8;
     const __nv_bfloat16 *head = a.first_x ? a.first_x + (b * a.Hq + hq) * ((a.halo + 1) * K) + lane * 8 : nullptr;
 #pragma unroll 1
     for (int done = 0; done < 64; done += batch * rows) {
-        pack<__nv_bfloat16, 8> x[batch];
+        uint4 x[batch];
         float sums[batch] = {};
 #pragma unroll
         for (int i = 0; i < batch; i++, from += rows * a.k.time) {
             const int row = done + first + i * rows;
             const __nv_bfloat16 *at = row >= begin ? from : head ? head + row * K : nullptr;
-            x[i] = {};
-            if (at && row < end) x[i] = load<8>(at);
+            x[i] = make_uint4(0, 0, 0, 0);
+            if (at && row < end) x[i] = *reinterpret_cast<const uint4 *>(at);
         }
 #pragma unroll
-        for (int i = 0; i < batch; i++)
+        for (int i = 0; i < batch; i++) {
+            const uint32_t words[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
 #pragma unroll
-            for (int e = 0; e < 8; e++) sums[i] += to_float(x[i].at[e]) * to_float(x[i].at[e]);
+            for (uint32_t pair : words) {
+                const float low = __uint_as_float(pair << 16), high = __uint_as_float(pair & 0xffff0000u);
+                sums[i] += low * low, sums[i] += high * high;
+            }
+        }
         const float sum = spread_sums<lanes>(sums, lane);
         if (lane % (lanes / batch) == 0) norms[done + first + lane / (lanes / batch) * rows] = sum;
     }
 }
 
-// Into the first level of the cache.
-__device__ inline void prefetch_scalars(const mixer_task &a, int64_t b, int64_t h, int64_t t) {
+// Into the first level of the cache; far: the second.
+__device__ inline void prefetch_scalars(const mixer_task &a, int64_t b, int64_t h, int64_t t, bool far = false) {
     const view *const views[] = {&a.beta, &a.lambda, &a.log_decay};
 #pragma unroll
-    for (const view *v : views)
-        if (v->present()) prefetch(static_cast<const float *>(v->data) + v->offset(b, t, h, 0));
+    for (const view *v : views) {
+        if (!v->present()) continue;
+        const float *from = static_cast<const float *>(v->data) + v->offset(b, t, h, 0);
+        far ? prefetch_far(from) : prefetch(from);
+    }
 }
 
 // Writes dbeta, dlambda, dlog_decay of a step from the gradients of w and of the log of the decay; returns that of the
@@ -152,10 +160,11 @@ __device__ inline float gates_backward(const chunk_rate &rate, int64_t b, int64_
     }
     float dbeta = 0.0f, dlbar = 0.0f, d_energy = 0.0f;
     if (g.writes) {
-        const float d_alpha = g.clamped ? 0.0f : -dlg / (1.0f - g.eta * g.lambda);
-        const float d_eta = g.cut ? 0.0f : dw / g.pairs + g.lambda * d_alpha;
-        dbeta = d_eta / g.denominator;
-        if (a.options.step == FWA_STEP_NORMALIZED) d_energy = -s.beta * dbeta / g.denominator;
+        const float d_alpha = g.clamped ? 0.0f : -dlg * quick_reciprocal(1.0f - g.eta * g.lambda);
+        const float share = quick_reciprocal(g.pairs), over = quick_reciprocal(g.denominator);
+        const float d_eta = g.cut ? 0.0f : dw * share + g.lambda * d_alpha;
+        dbeta = d_eta * over;
+        if (a.options.step == FWA_STEP_NORMALIZED) d_energy = -s.beta * dbeta * over;
         const float d_lambda = g.eta * d_alpha + d_energy;
         if (a.options.ridge == FWA_RIDGE_COUPLED) {
             dlbar = energy * d_lambda;
@@ -163,7 +172,7 @@ __device__ inline float gates_backward(const chunk_rate &rate, int64_t b, int64_
         } else if (a.options.ridge == FWA_RIDGE_UNCOUPLED) {
             dlbar = d_lambda;
         }
-        d_energy /= g.pairs;
+        d_energy *= share;
     }
     if (a.dbeta.present()) a.dbeta.set(dbeta, b, t, h);
     if (a.dlambda.present()) a.dlambda.set(dlbar, b, t, h);

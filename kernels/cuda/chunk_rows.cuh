@@ -70,6 +70,24 @@ __device__ inline int kept_column() {
     return at.group * 32 + at.g / 2 * 8 + at.t * 2 + at.g % 2;
 }
 
+// Sums over the warp's rows of a thread's columns [block of 16][accumulator column]; returns that of kept_column().
+__device__ inline float spread_columns(const float (&column)[2][4]) {
+    const place at;
+    float four[4], two[2];
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+        const bool up = at.g & 4;
+        four[n] = (up ? column[1][n] : column[0][n]) + __shfl_xor_sync(everyone, up ? column[0][n] : column[1][n], 16);
+    }
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+        const bool up = at.g & 2;
+        two[n] = (up ? four[n + 2] : four[n]) + __shfl_xor_sync(everyone, up ? four[n] : four[n + 2], 8);
+    }
+    const bool up = at.g & 1;
+    return (up ? two[1] : two[0]) + __shfl_xor_sync(everyone, up ? two[0] : two[1], 4);
+}
+
 __device__ inline float dot_pair(uint32_t a, uint32_t b) {
     return __uint_as_float(a << 16) * __uint_as_float(b << 16) +
            __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u);
@@ -133,13 +151,16 @@ __device__ inline void copy_rows(const __nv_bfloat16 *half, __nv_bfloat16 *to, i
     const place at;
     const int base = columns == 128 ? 0 : at.group * 32, piece = at.lane % pieces,
               first = at.warp * 16 + at.lane / pieces;
+    const __nv_bfloat16 *from = half - base + swizzled<64>(first, base + piece * 8);
     __nv_bfloat16 *out = to + first * stride + at.group * (columns / 2) + piece * 8;
     __syncwarp();
 #pragma unroll
-    for (int row = first; row < at.warp * 16 + 16; row += rows, out += rows * stride)
-        if (row >= begin && row < end)
-            *reinterpret_cast<uint4 *>(out) =
-                *reinterpret_cast<const uint4 *>(half - base + swizzled<64>(row, base + piece * 8));
+    for (int i = 0; i < 16 / rows; i++, out += rows * stride) {
+        const int row = first + i * rows;
+        const __nv_bfloat16 *piece_at =
+            rows % 8 == 0 ? from + i * rows * 64 : half - base + swizzled<64>(row, base + piece * 8);
+        if (row >= begin && row < end) *reinterpret_cast<uint4 *>(out) = *reinterpret_cast<const uint4 *>(piece_at);
+    }
 }
 
 // d += diag(by) times `tile`: rows of the warp, columns of the warpgroup.

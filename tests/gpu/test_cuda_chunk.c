@@ -106,7 +106,7 @@ static void many_heads_agree(void **state) {
 static void shared_heads_agree(void **state) {
     (void)state;
     const fwa_mixer_shape shapes[] = {
-        {1, 70, 1, 3, 128, 64}, {1, 200, 1, 12, 128, 64}, {2, 130, 2, 12, 64, 64}, {1, 200, 1, 5, 64, 128}};
+        {1, 70, 1, 3, 128, 64}, {1, 130, 1, 20, 128, 64}, {2, 130, 2, 12, 64, 64}, {1, 200, 1, 5, 64, 128}};
     EACH_CHUNK_RULE(rule) {
         start_record();
         for (int i = 0; i < (small ? 1 : 4); i++) {
