@@ -7,7 +7,7 @@
 // the other way. Sequences and heads are cut into groups that follow each other through the ring, so that ranks work on
 // different groups at the same time; kernels that hand states over in the middle of a call receive and send them there.
 // Every group is the rule's own call on a part of the heads: on one rank as on several the same sums in the same order,
-// where pieces are whole chunks and no kernel cuts them into segments.
+// where pieces are whole chunks, and whole segments of equal length where kernels cut them into such.
 #ifndef FWA_LAYERS_MIXER_RING_H
 #define FWA_LAYERS_MIXER_RING_H
 

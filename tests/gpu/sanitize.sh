@@ -53,7 +53,7 @@ for tool in "$@"; do
         [ -f "$program" ] || continue
         case $tool/$program in [!m]*_training | [!m]*cuda_step | [!m]*_products) continue ;; esac
         case $program in
-        *_mixers | *_chunk) parts=$rules ;; # one process would take very long
+        *_mixers | *_chunk | *_pieces | *_handover) parts=$rules ;; # one process would take very long
         *) parts=all ;;
         esac
         for part in $parts; do
