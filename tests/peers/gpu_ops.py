@@ -160,7 +160,7 @@ def tune_anew():
 
 
 def compile_share(part, parts):
-    """From now on kernels compute nothing of use: each compiles every parts-th of its settings, beginning with part."""
+    """From now on kernels are not run: each compiles every parts-th of its settings, beginning with part."""
     from triton.runtime.autotuner import Autotuner
 
     def once(call, quantiles):
@@ -174,7 +174,7 @@ def compile_share(part, parts):
         first = zlib.crc32(repr((self.base_fn.__name__, sizes)).encode())  # short lists do not meet in one process
         for config in self.configs[(part + first) % parts::parts]:
             began = time.monotonic()
-            self._bench(*args, config=config, **kwargs)
+            self._bench(*args, config=config, **{**kwargs, "warmup": True})
             if time.monotonic() - began > 5:
                 print(f"{time.monotonic() - began:.1f} s: {self.base_fn.__name__} {config}", file=sys.stderr, flush=True)
 
