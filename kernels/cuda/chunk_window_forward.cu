@@ -17,11 +17,9 @@ namespace {
 using namespace fwa;
 
 // Weights of complete pairs in the residual of each step's new member.
-template <int K, int W> __device__ void place_gram(const window_block<K, W> &at, float2 gates) {
+template <int K, int W> __device__ void place_gram(const window_block<K, W> &at, const float (&G)[32], float2 gates) {
     constexpr int D = W - 1;
-    float G[32];
     auto &m = at.m;
-    at.products_with_keys(G, m.x);
     const int own = at.warp * 16 + at.thread % 32 / 4, front = at.warp * 16;
     const float seen[2] = {m.seen[own], m.seen[own + 8]};
     // Rows of the block itself start D before it: whose pairs are not complete there.
@@ -82,10 +80,11 @@ template <int W> struct window_column {
 // chunk are steps that write nothing. Nothing is written to shared memory between the steps, so that loads can go
 // ahead.
 template <int K, int W, bool alone>
-__device__ void solve_steps(const window_block<K, W> &at, window_column<W> &column, int b, __nv_bfloat16 *fresh) {
+__device__ void solve_steps(const window_block<K, W> &at, window_column<W> &column, int b, int v,
+                            __nv_bfloat16 *fresh) {
     constexpr int D = W - 1;
     auto &m = at.m;
-    const int v = at.step_thread(), width = at.V;
+    const int width = at.V;
     float complete[16];
     uint32_t reads[8];
     const bool keep = fresh;
@@ -144,7 +143,7 @@ template <int K, int W, bool alone> __device__ void solve_columns(const window_b
     for (int b = 0; b < 4; b++) {
         if (b > 0) at.template far_sums<false>(b);
         __syncthreads();
-        if (thread >= 0) solve_steps<K, W, alone>(at, column, b, fresh);
+        if (thread >= 0) solve_steps<K, W, alone>(at, column, b, thread, fresh);
         __syncthreads();
     }
     if (thread >= 0) {
@@ -211,9 +210,22 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
         __syncthreads();
         if (c + 1 < end) at.prefetch_chunk(at.v < at.V ? a.v : chunk_view{}, c + 1);
         at.renew();
-        place_gram(at, gates);
-        at.renew();
-        if constexpr (!alone) at.near_reads();
+        if constexpr (alone) {
+            float G[32];
+            at.products_with_keys(G, m.x);
+            place_gram(at, G, gates);
+        } else {
+            float G[32], P[32];
+            products_begin();
+            at.start_products_with_keys(P, m.q);
+            at.start_products_with_keys(G, m.x);
+            products_wait<1>();
+            products_done(P);
+            at.near_reads(P);
+            products_wait<0>();
+            products_done(G);
+            place_gram(at, G, gates);
+        }
         at.renew();
         {
             float H[32];
@@ -224,7 +236,11 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
         at.renew();
         solve_columns<K, W, alone>(at, c);
         at.renew();
-        if constexpr (!alone) at.far_reads();
+        if constexpr (!alone) {
+            float P[32];
+            at.products_with_keys(P, m.q);
+            at.far_reads(P);
+        }
         publish();
         __syncthreads();
         at.renew();

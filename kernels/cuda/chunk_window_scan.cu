@@ -69,12 +69,12 @@ template <int W> struct window_column {
 };
 
 // Row r of dv of the tile where it is kept in fp32.
-template <int K, int W> __device__ void keep_edge(const window_block<K, W> &at, int c, int r, float dv) {
+template <int K, int W> __device__ void keep_edge(const window_block<K, W> &at, int c, int r, int v, float dv) {
     const window_task &a = at.a;
     const int edge = edge_row(a, c, r, 0);
     if (edge < 0) return;
     const int64_t row = (static_cast<int64_t>(at.head) * a.chunks + c) * (2 * a.halo + 1) + edge;
-    a.edge_v[row * at.V + at.v + at.step_thread()] = dv;
+    a.edge_v[row * at.V + at.v + v] = dv;
 }
 
 // The other rows of dv, which are in the place of dO.
@@ -106,11 +106,11 @@ template <int W> __device__ void put_members(__nv_bfloat16 *to, const float (&e)
 // A column through 16 steps, block b from behind. Rows before the chunk are steps that wrote nothing. Nothing is
 // written to shared memory between the steps, so that loads can go ahead.
 template <int K, int W>
-__device__ void scan_steps(const window_block<K, W> &at, window_column<W> &column, int c, int b,
+__device__ void scan_steps(const window_block<K, W> &at, window_column<W> &column, int c, int b, int v,
                            __nv_bfloat16 *members) {
     constexpr int D = W - 1;
     auto &m = at.m;
-    const int v = at.step_thread(), width = at.V;
+    const int width = at.V;
     float complete[16];
     uint32_t values[8];
     const int first = 48 - b * 16;
@@ -140,7 +140,7 @@ __device__ void scan_steps(const window_block<K, W> &at, window_column<W> &colum
         members -= width * W;
         complete[k] = weighted[D] + decays.z * column.later[D];
         const float dv = column.value[D] + weighted[D];
-        if (keep && ((k < D && b == 0) || (k >= 16 - D && b == 3))) keep_edge(at, c, i, dv);
+        if (keep && ((k < D && b == 0) || (k >= 16 - D && b == 3))) keep_edge(at, c, i, v, dv);
         values[k / 2] = k % 2 ? values[k / 2] | bf16_bits(dv) << 16 : bf16_bits(dv);
         column.next(weighted, decays.x, decays.y);
     }
@@ -171,7 +171,7 @@ template <int K, int W> __device__ void scan_columns(const window_block<K, W> &a
     for (int b = 0; b < 4; b++) {
         if (b > 0) at.template far_sums<true>(b);
         __syncthreads();
-        if (thread >= 0) scan_steps(at, column, c, b, members);
+        if (thread >= 0) scan_steps(at, column, c, b, thread, members);
         __syncthreads();
     }
 }
@@ -237,9 +237,13 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
         __syncthreads();
         if (c > first) at.prefetch_chunk(a.d_o, c - 1);
         at.renew();
-        at.near_reads();
-        at.renew();
-        at.far_reads();
+        {
+            float P[32];
+            at.products_with_keys(P, m.q);
+            at.near_reads(P);
+            at.renew();
+            at.far_reads(P);
+        }
         publish();
         __syncthreads();
         at.renew();

@@ -54,6 +54,7 @@ template <int K, int W> struct window_memory {
     alignas(16) float gram[64][W];
     float reads[64][W];
     float u[64 + W], seen[64]; // u stays behind the end
+    int place[6];              // head, b, h, hq, v of the block; its first thread that takes steps
 };
 
 // Place of row l, column v: four rows of eight columns, 2 t, are in different banks.
@@ -70,6 +71,9 @@ template <int K, int W> struct window_block : segment_place {
     __device__ window_block(const window_task &task, window_memory<K, W> &memory, const serial_pass &pass)
         : segment_place(task, pass), a(task), m(memory) {
         hq = h / a.group, thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+        if (thread > 0) return;
+        m.place[0] = head, m.place[1] = b, m.place[2] = h, m.place[3] = hq, m.place[4] = v;
+        m.place[5] = static_cast<int>(blockIdx.x) / a.multiprocessors % 2 * 64;
     }
 
     // Row l + more of a column, l a multiple of 8, more from 0 on and known to the compiler: one instruction for the
@@ -88,10 +92,10 @@ template <int K, int W> struct window_block : segment_place {
         return element<__nv_bfloat16, 0, 7>(m.rows, l, column, more);
     }
 
-    // Keeps addresses of one phase of the loop from being prepared, and held in registers, in front of it.
+    // Keeps what one phase of the loop needs from being prepared, and held in registers, in front of it.
     __device__ void renew() {
-        asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-        asm volatile("" : "+r"(head), "+r"(b), "+r"(h), "+r"(hq), "+r"(v));
+        asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread)::"memory");
+        head = m.place[0], b = m.place[1], h = m.place[2], hq = m.place[3], v = m.place[4];
         warp = thread / 32;
     }
 
@@ -198,20 +202,23 @@ template <int K, int W> struct window_block : segment_place {
     // Which of the block's threads take a column through its steps, or below 0: blocks that share a multiprocessor use
     // different warps.
     __device__ int step_thread() const {
-        const int first = static_cast<int>(blockIdx.x) / 132 % 2 * 64;
-        return thread - first < 64 ? thread - first : -1;
+        const int first = m.place[5];
+        return thread >= first && thread < first + 64 ? thread - first : -1;
     }
 
-    // P = A X^T of the tiles of A and X.
-    __device__ void products_with_keys(float (&P)[32], const __nv_bfloat16 *tile) const {
+    // P = A X^T of the tiles of A and X, under way.
+    __device__ void start_products_with_keys(float (&P)[32], const __nv_bfloat16 *tile) const {
         const operand_tile A(tile), x(m.x);
-        products_begin();
 #pragma unroll
         for (int k = 0; k < K; k += 16) {
             const int at = k / 64 * 4096 + k % 64;
             product<64, 0, 0>(P, A.k(at), x.k(at), k > 0);
         }
         products_commit();
+    }
+    __device__ void products_with_keys(float (&P)[32], const __nv_bfloat16 *tile) const {
+        products_begin();
+        start_products_with_keys(P, tile);
         products_wait<0>();
         products_done(P);
     }
@@ -229,20 +236,16 @@ template <int K, int W> struct window_block : segment_place {
         }
     }
 
-    // q_i . x_{i-p} of pairs that reads find incomplete.
-    __device__ void near_reads() const {
-        float P[32];
-        products_with_keys(P, m.q);
+    // q_i . x_{i-p} of pairs that reads find incomplete, from P = Q X^T.
+    __device__ void near_reads(const float (&P)[32]) const {
         each_pair(P, warp - 1, warp, [&](int i, int l, int, int, float x, float y) {
             if (i >= l && i - l < W) m.reads[i][i - l] = x;
             if (i > l && i - l <= W) m.reads[i][i - l - 1] = y;
         });
     }
 
-    // Weights of complete pairs l + D <= i in the reads, e^{u_i - u_{l+D}} q_i . x_l, in two parts.
-    __device__ void far_reads() const {
-        float P[32];
-        products_with_keys(P, m.q);
+    // Weights of complete pairs l + D <= i in the reads, e^{u_i - u_{l+D}} q_i . x_l, in two parts, in the place of P.
+    __device__ void far_reads(float (&P)[32]) const {
         const int lane = thread % 32, t = lane % 4, i = warp * 16 + lane / 4;
         const float u_low = m.u[i], u_high = m.u[i + 8];
         const int to = swizzled<64>(warp * 16 + lane % 16, lane / 16 * 8);
