@@ -95,10 +95,7 @@ __global__ void __launch_bounds__(column_threads, 3)
         copy_wait<0>();
         publish();
         __syncthreads();
-        if (i + 1 < end) {
-            at.prefetch_columns(a, forward ? a.v : a.d_o, next);
-            at.load_by(next);
-        }
+        if (i + 1 < end) at.load_by(next);
         at.renew();
         if constexpr (!alone) {
             uint32_t rows[K / 16][4];

@@ -4,10 +4,10 @@
 //   r_i = v_i - e^{u_{i-1} - m} (e^m X S + G y)_i     falcon2, (4.4); r = v in falcon2a, (4.7)
 //   o_i = e^{u_i - m} (e^m Q S + P y)_i               S' = e^{u_C} S + X^T (e^{u_C - m} y)
 //
-// block after block: products of earlier blocks' y with later blocks of P and G in tf32, G inside a block by
-// substitution in fp32. S in fp32, as an operand in bf16. o and the leaving state are overwritten; S before every chunk
-// and r are kept as bf16 where a backward pass follows. Segments of a sequence (falcon2a) are blocks of their own, from
-// states found before.
+// 32 steps at a time, block after block: products of earlier blocks' y with later blocks of P and G in tf32, G inside a
+// block by substitution in fp32. S in fp32, as an operand in bf16. o and the leaving state are overwritten; S before
+// every chunk and r are kept as bf16 where a backward pass follows. Segments of a sequence (falcon2a) are blocks of
+// their own, from states found before.
 #include "kernels/cuda/chunk_column_steps.cuh"
 
 namespace {
@@ -16,10 +16,9 @@ using namespace fwa;
 
 template <int K, bool delta> struct forward_memory {
     __nv_bfloat16 q[64 * K], x[64 * K];
-    __nv_bfloat16 v[64 * 64]; // later r
-    float P[lower_floats];    // later o
+    __nv_bfloat16 v[64 * 64], o[64 * 64]; // v: later r
+    float P[2 * half_floats], G[delta ? 2 * half_floats : 4];
     float beta[64 * 64];
-    float G[delta ? lower_floats : 4];
     float4 tokens[64];
 };
 
@@ -32,7 +31,7 @@ __device__ void solve_steps(float (&y)[4], float (&r)[4], float (&acc)[4], const
     for (int e = 0; e < 2; e++)
 #pragma unroll
         for (int i = 0; i < 8; i += 4) {
-            const float4 f = *reinterpret_cast<const float4 *>(G + (t * 2 + e) * 8 + i);
+            const float4 f = *reinterpret_cast<const float4 *>(G + block_row(t * 2 + e) + i);
             row[e][i] = f.x, row[e][i + 1] = f.y, row[e][i + 2] = f.z, row[e][i + 3] = f.w;
         }
 #pragma unroll
@@ -69,55 +68,60 @@ template <int K, bool delta> struct forward_block : column_place<K> {
         copy_commit();
     }
 
-    // S^T B^T for 32 rows of a tile, from row `row` on.
-    __device__ static void history(float (&d)[16], const float (&S)[K / 2], const __nv_bfloat16 *tile, int row) {
-        const operand_tile rows(tile);
+    // O = S^T Q^T, and R = S^T X^T of falcon2, for the rows of a half.
+    __device__ void history(float (&O)[16], float (&R)[16], float (&S)[K / 2], int half) const {
+        const operand_tile q(m.q), x(m.x);
 #pragma unroll
         for (int k = 0; k < K; k += 64) { // part by part, to spare registers
             uint32_t part[4][4];
+            products_done(S); // its bf16 of earlier parts
 #pragma unroll
             for (int step = 0; step < 4; step++) fragment(part[step], S, k / 16 + step);
+            products_ready(part);
             products_begin();
 #pragma unroll
-            for (int step = 0; step < 4; step++)
-                product<32, 0>(d, part[step], rows.k(k * 64 + step * 16 + row * 64), k + step > 0);
+            for (int step = 0; step < 4; step++) {
+                const int at = k * 64 + step * 16 + half * (32 * 64);
+                product<32, 0>(O, part[step], q.k(at), k + step > 0);
+                if constexpr (delta) product<32, 0>(R, part[step], x.k(at), k + step > 0);
+            }
             products_commit();
             products_wait<0>();
-            products_done(d);
+            products_done(O);
+            if constexpr (delta) products_done(R);
         }
     }
 
-    // Blocks 4 half .. in turn: O = Q S becomes o, R = X S the y, which go to Y, where those of earlier blocks stand; Y
-    // is at the reference of the last block that is done, or behind it; `rest`: log2 of the decay from there on; u:
-    // from the start of the chunk to the end of the last block.
-    template <int half>
-    __device__ void steps(float (&O)[16], float (&R)[16], float (&Y)[32], float (&rest)[2], float (&u)[2]) const {
+    // The four blocks of a half in turn: O = Q S becomes o, R = X S the residuals, which go to the tile of v; Y the y,
+    // at the end of the half; u: log2 of the decay of the half.
+    __device__ void steps(float (&O)[16], float (&R)[16], float (&Y)[16], float (&u)[2], int half) const {
         uint32_t values[4], kept[4];
-        const step_source source(m.beta, m.tokens, at::warp);
+        const step_source source(m.beta + half * (32 * 64), m.tokens + half * 32, at::warp);
+        __nv_bfloat16 *tile = m.v + half * (32 * 64);
+        const float *P = m.P + half * half_floats, *G = m.G + (delta ? half * half_floats : 0);
+        float rest[2] = {0.0f, 0.0f};
+        u[0] = u[1] = 0.0f;
 #pragma unroll
-        for (int n = 0; n < 4; n++) {
-            const int j = half * 4 + n;
+        for (int j = 0; j < 4; j++) {
             eight_steps s;
             get_steps(s, a, source, j);
             const float by[2] = {power2(rest[0] + s.middle[0]), power2(rest[1] + s.middle[1])};
-            const float first[2] = {power2(u[0] + s.middle[0]), power2(u[1] + s.middle[1])};
 #pragma unroll
-            for (int i = 0; i < j * 4; i++) Y[i] *= by[i % 4 / 2];
-            if (half > 0 && n == 0) add_earlier(O, R, Y, first);
-#pragma unroll
-            for (int i = n * 4; i < 16; i++) {
-                if (half > 0 && n == 0) break;
-                O[i] *= by[i % 4 / 2];
-                if (delta) R[i] *= by[i % 4 / 2];
+            for (int i = 0; i < 16; i++) {
+                if (i < j * 4)
+                    Y[i] *= by[i % 4 / 2];
+                else
+                    O[i] *= by[i % 4 / 2];
+                if (delta && i >= j * 4) R[i] *= by[i % 4 / 2];
             }
-            if (j % 2 == 0) get_columns(values, m.v, j, at::warp);
+            if (j % 2 == 0) get_columns(values, tile, j, at::warp);
             float v[4], y[4], r[4];
             unpack_block(v, values, j);
             if constexpr (delta) {
-                float acc[4] = {R[n * 4], R[n * 4 + 1], R[n * 4 + 2], R[n * 4 + 3]};
-                solve_steps(y, r, acc, v, s, m.G + lower_at(j, j));
+                float acc[4] = {R[j * 4], R[j * 4 + 1], R[j * 4 + 2], R[j * 4 + 3]};
+                solve_steps(y, r, acc, v, s, G + lower_at(j, j));
                 pack_block(kept, r, j);
-                if (j % 2 == 1 && a.r.data) place_columns(m.v, kept, j - 1, at::warp);
+                if (j % 2 == 1 && a.r.data) place_columns(tile, kept, j - 1, at::warp);
             } else {
 #pragma unroll
                 for (int e = 0; e < 4; e++) y[e] = s.eta[e] * s.back[e] * v[e];
@@ -125,61 +129,54 @@ template <int K, bool delta> struct forward_block : column_place<K> {
             uint32_t operand[4];
             rounded_operand(operand, y);
 #pragma unroll
-            for (int i = n; i < 4; i++) {
-                add_product(O + i * 4, operand, m.P + lower_at(half * 4 + i, j));
-                if (delta && i > n) add_product(R + i * 4, operand, m.G + lower_at(half * 4 + i, j));
+            for (int i = j; i < 4; i++) {
+                add_product(O + i * 4, operand, P + lower_at(i, j));
+                if (delta && i > j) add_product(R + i * 4, operand, G + lower_at(i, j));
             }
 #pragma unroll
-            for (int e = 0; e < 4; e++) O[n * 4 + e] *= s.at[e], Y[j * 4 + e] = y[e];
+            for (int e = 0; e < 4; e++) O[j * 4 + e] *= s.at[e], Y[j * 4 + e] = y[e];
 #pragma unroll
             for (int e = 0; e < 2; e++) rest[e] = s.rest[e], u[e] += s.middle[e] + s.rest[e];
         }
+        const float last[2] = {power2(rest[0]), power2(rest[1])};
+#pragma unroll
+        for (int i = 0; i < 16; i++) Y[i] *= last[i % 4 / 2];
     }
 
-    // To the second half, at the reference of its first block: the state before the chunk, and y of the first half.
-    __device__ void add_earlier(float (&O)[16], float (&R)[16], const float (&Y)[32], const float (&first)[2]) const {
-#pragma unroll
-        for (int i = 0; i < 16; i++) {
-            O[i] *= first[i % 4 / 2];
-            if (delta) R[i] *= first[i % 4 / 2];
-        }
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const float y[4] = {Y[j * 4], Y[j * 4 + 1], Y[j * 4 + 2], Y[j * 4 + 3]};
-            uint32_t operand[4];
-            rounded_operand(operand, y);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                add_product(O + i * 4, operand, m.P + lower_at(4 + i, j));
-                if (delta) add_product(R + i * 4, operand, m.G + lower_at(4 + i, j));
-            }
-        }
-    }
-
-    // One half of the steps of a chunk; its o as bf16 into `out`.
-    template <int half>
-    __device__ void half_steps(uint32_t (&out)[8], float (&Y)[32], const float (&S)[K / 2], float (&rest)[2],
-                               float (&u)[2]) const {
-        float O[16], R[16];
-        history(O, S, m.q, half * 32);
-        if constexpr (delta) history(R, S, m.x, half * 32);
+    // One half of the steps of a chunk: o to its tile, and the state from before it to behind it.
+    __device__ void half_steps(float (&S)[K / 2], int half) const {
+        float O[16], R[16], Y[16], u[2];
+        history(O, R, S, half);
+        const float4 *tokens = m.tokens + half * 32;
+        const float first = half ? tokens[-1].z : 0.0f, end = tokens[31].z;
         if (a.documents) {
-            keep_document(O, m.tokens + half * 32, 0.0f);
-            if (delta) keep_document(R, m.tokens + half * 32, 0.0f);
+            keep_document(O, tokens, first);
+            if (delta) keep_document(R, tokens, first);
         }
-        steps<half>(O, R, Y, rest, u);
+        steps(O, R, Y, u, half);
+        if (a.documents) keep_document(Y, tokens, end);
 #pragma unroll
-        for (int i = 0; i < 8; i++) out[i] = bf16_pair(O[i * 2], O[i * 2 + 1]);
-    }
-
-    // o of both halves into the warp's columns of a tile.
-    __device__ void stage(__nv_bfloat16 *tile, const uint32_t (&first)[8], const uint32_t (&second)[8]) const {
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const uint32_t *from = (j < 2 ? first : second) + j % 2 * 4;
-            const uint32_t pairs[4] = {from[0], from[1], from[2], from[3]};
-            place_columns(tile, pairs, j * 2, at::warp);
+        for (int j = 0; j < 4; j += 2) {
+            uint32_t pairs[4];
+            fragment(pairs, O, j / 2);
+            place_columns(m.o + half * (32 * 64), pairs, j, at::warp);
         }
+        const bool emptied = a.documents && end != first;
+        const float by[2] = {emptied ? 0.0f : power2(u[0]), emptied ? 0.0f : power2(u[1])};
+#pragma unroll
+        for (int i = 0; i < K / 2; i++) S[i] *= by[i % 4 / 2];
+        uint32_t leaving[2][4];
+        fragment(leaving[0], Y, 0), fragment(leaving[1], Y, 1);
+        products_ready(S);
+        products_ready(leaving);
+        const operand_tile x(m.x);
+        products_begin();
+#pragma unroll
+        for (int step = 0; step < 2; step++)
+            product<K, 1>(S, leaving[step], x.mn((half * 32 + step * 16) * 64, 64), true);
+        products_commit();
+        products_wait<0>();
+        products_done(S);
     }
 };
 
@@ -202,8 +199,8 @@ __global__ void __launch_bounds__(column_threads, 3)
         __syncthreads();
         if (c + 1 < end) at.prefetch_chunk(a, a.v, c + 1);
         at.renew();
-        place_product<K, false>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
-        if constexpr (delta) place_product<K, true>(m.G, m.x, m.x, m.tokens, a.documents, at.warp);
+        place_product<K, false, true>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
+        if constexpr (delta) place_product<K, true, true>(m.G, m.x, m.x, m.tokens, a.documents, at.warp);
         if (a.states) {
             uint4 *to = state_at<K>(a.states, a, at.head, c, at.V, at.v + at.warp * 16);
 #pragma unroll
@@ -215,36 +212,13 @@ __global__ void __launch_bounds__(column_threads, 3)
         }
         __syncthreads();
         at.renew();
-        float Y[32], rest[2] = {0.0f, 0.0f}, u[2] = {0.0f, 0.0f};
-        uint32_t first[8], second[8];
-        at.template half_steps<0>(first, Y, S, rest, u);
-        products_done(S); // not kept as bf16 all along
-        at.template half_steps<1>(second, Y, S, rest, u);
-        const float last[2] = {power2(rest[0]), power2(rest[1])};
-        scale_blocks<0, 8>(Y, last);
-        if (a.documents) keep_document(Y, m.tokens, m.tokens[63].z);
+#pragma unroll 1
+        for (int half = 0; half < 2; half++) at.half_steps(S, half);
         if (delta && a.r.data) copy_columns(m.v, a, a.r, at.b, at.h, c, at.v, at.warp);
-        auto *stage = reinterpret_cast<__nv_bfloat16 *>(m.P);
-        __syncthreads();
-        at.stage(stage, first, second);
-        const bool emptied = a.documents && m.tokens[63].z > 0.0f;
-        const float by[2] = {emptied ? 0.0f : power2(u[0]), emptied ? 0.0f : power2(u[1])};
-#pragma unroll
-        for (int i = 0; i < K / 2; i++) S[i] *= by[i % 4 / 2];
-        uint32_t leaving[4][4];
-#pragma unroll
-        for (int step = 0; step < 4; step++) fragment(leaving[step], Y, step);
-        const operand_tile x(m.x);
-        products_begin();
-#pragma unroll
-        for (int step = 0; step < 4; step++) product<K, 1>(S, leaving[step], x.mn(step * 16 * 64, 64), true);
-        products_commit();
-        products_wait<0>();
-        products_done(S);
         __syncthreads();
         at.renew();
         if (c + 1 < end) at.load(c + 1);
-        copy_columns(stage, a, a.o, at.b, at.h, c, at.v, at.warp);
+        copy_columns(m.o, a, a.o, at.b, at.h, c, at.v, at.warp);
     }
     if (a.segments == 1 && a.S_end.data) set_state<K>(S, a.S_end, at.b, at.h, at.v + at.warp * 16);
 }

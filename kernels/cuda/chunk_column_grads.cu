@@ -27,7 +27,7 @@ template <int K, int V, bool delta> struct grads_memory {
     __nv_bfloat16 y[64 * V], dr[delta ? 64 * V : 512];
     __nv_bfloat16 state[state_tiles<delta>][64 * K]; // 64 rows of S^T, of dS'^T: [V,K]
     // e^{m_b}, e^{u_C - m_b}, and e^{m_b - m_a} for (b, a) = (1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)
-    float first[4][V], last[4][V], between[6][V];
+    __nv_bfloat16 first[4][V], last[4][V], between[6][V];
     float4 tokens[64];
     float pull[64];
 };
@@ -41,6 +41,7 @@ template <int K, int V, bool delta> __device__ void load_operands(grads_memory<K
     const tile_of tile(a);
     const int thread = place().thread, c = tile.c, b = tile.b, h = tile.h, hq = tile.hq;
     if (thread < 64) copy_async(m.tokens + thread, tokens_at(a, tile.head, c) + thread);
+    copy_commit();
     load_steps<V, threads>(m.d_o, thread, a, a.d_o, b, h, c);
     load_steps<V, threads>(m.y, thread, a, delta ? a.r : a.v, b, h, c);
     if (delta) load_steps<V, threads>(m.dr, thread, a, a.dv, b, h, c);
@@ -50,59 +51,91 @@ template <int K, int V, bool delta> __device__ void load_operands(grads_memory<K
     copy_commit();
 }
 
-// A thread takes two columns of a block of 16 steps: dO, r and dr in their tiles become dO, y and dr at the block's
-// reference; log2 of the decays up to the reference and behind it go into first and last.
-template <int K, int V, bool delta> __device__ void place_operands(grads_memory<K, V, delta> &m, const column_task &a) {
-    const tile_of tile(a);
-    const int thread = place().thread, block = thread / (V / 2), v = thread % (V / 2) * 2, row0 = block * 16;
-    const int begin = tile.c * 64 + row0, inside = block < 4 ? a.T - begin : 0;
-    const float *from = a.beta.row(tile.b, begin, tile.h) + v;
-    float2 eta[16], decay[16], u = make_float2(0.0f, 0.0f), middle = u;
-#pragma unroll
-    for (int i = 0; i < 16; i++, from += a.beta.time)
-        eta[i] = i < inside ? *reinterpret_cast<const float2 *>(from) : make_float2(0.0f, 0.0f);
-    copy_wait<1>();
-    __syncthreads();
-    if (block >= 4) return;
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const float2 token = *reinterpret_cast<const float2 *>(m.tokens + row0 + i);
-        const column_step x = step_of(a, token.x, token.y, eta[i].x), y = step_of(a, token.x, token.y, eta[i].y);
-        eta[i] = make_float2(x.eta, y.eta);
-        decay[i] = make_float2(log2_of(x.gamma), log2_of(y.gamma));
-        u.x += decay[i].x, u.y += decay[i].y;
-        if (i == 7) middle = u;
-    }
-    *reinterpret_cast<float2 *>(m.first[block] + v) = middle;
-    *reinterpret_cast<float2 *>(m.last[block] + v) = make_float2(u.x - middle.x, u.y - middle.y);
-    u = make_float2(-middle.x, -middle.y);
-    float2 before = make_float2(power2(u.x), power2(u.y));
-    const int tiles = v / 64 * 4096 + row0 * 64;
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const int to = tiles + swizzled<64>(i, v % 64);
-        u.x += decay[i].x, u.y += decay[i].y;
-        if (delta) scale_pair(m.dr + to, before.x, before.y);
-        before = make_float2(power2(u.x), power2(u.y));
-        scale_pair(m.d_o + to, before.x, before.y);
-        scale_pair(m.y + to, eta[i].x * power2(-u.x), eta[i].y * power2(-u.y));
-    }
+// log2 of the decays up to the middle of a block of 16 steps and to its end, [2][4][V], where the states come later.
+template <int K, int V, bool delta> __device__ float *logs_of(grads_memory<K, V, delta> &m) {
+    static_assert(sizeof m.state >= 8 * V * sizeof(float), "");
+    return reinterpret_cast<float *>(m.state[0]);
 }
 
-// Factors of a column out of the logs that place_operands left.
+// A thread takes two columns of a block of 16 steps. References are powers of two, so that factors between them are
+// exact in bf16.
+template <int K, int V, bool delta> struct two_columns {
+    grads_memory<K, V, delta> &m;
+    float2 eta[16], decay[16];
+
+    __device__ explicit two_columns(grads_memory<K, V, delta> &memory) : m(memory) {}
+    __device__ static int own_block() {
+        return place().thread / (V / 2);
+    }
+    __device__ static int own_column() {
+        return place().thread % (V / 2) * 2;
+    }
+    __device__ void read(const column_task &a) {
+        const tile_of tile(a);
+        const int block = own_block(), v = own_column(), begin = tile.c * 64 + block * 16,
+                  inside = block < 4 ? a.T - begin : 0;
+        const float *from = a.beta.row(tile.b, begin, tile.h) + v;
+#pragma unroll
+        for (int i = 0; i < 16; i++, from += a.beta.time)
+            eta[i] = i < inside ? *reinterpret_cast<const float2 *>(from) : make_float2(0.0f, 0.0f);
+    }
+    // Steps, and the logs of the block.
+    __device__ void find_steps(const column_task &a) {
+        const int block = own_block(), v = own_column();
+        if (block >= 4) return;
+        float2 u = make_float2(0.0f, 0.0f);
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            const float2 token = *reinterpret_cast<const float2 *>(m.tokens + block * 16 + i);
+            const column_step x = step_of(a, token.x, token.y, eta[i].x), y = step_of(a, token.x, token.y, eta[i].y);
+            eta[i] = make_float2(x.eta, y.eta);
+            decay[i] = make_float2(log2_of(x.gamma), log2_of(y.gamma));
+            u.x += decay[i].x, u.y += decay[i].y;
+            if (i == 7) *reinterpret_cast<float2 *>(logs_of(m) + block * V + v) = u;
+        }
+        *reinterpret_cast<float2 *>(logs_of(m) + (4 + block) * V + v) = u;
+    }
+    // dO, r and dr in their tiles become dO, y and dr at the block's reference.
+    __device__ void place_operands() {
+        const int block = own_block(), v = own_column();
+        if (block >= 4) return;
+        float2 u = make_float2(0.0f, 0.0f);
+        for (int b = 0; b < block; b++) {
+            const float2 all = *reinterpret_cast<const float2 *>(logs_of(m) + (4 + b) * V + v);
+            u.x += all.x, u.y += all.y;
+        }
+        const float2 middle = *reinterpret_cast<const float2 *>(logs_of(m) + block * V + v);
+        u.x -= rintf(u.x + middle.x), u.y -= rintf(u.y + middle.y);
+        float2 before = make_float2(power2(u.x), power2(u.y));
+        const int tiles = v / 64 * 4096 + block * (16 * 64);
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            const int to = tiles + swizzled<64>(i, v % 64);
+            u.x += decay[i].x, u.y += decay[i].y;
+            if constexpr (delta) scale_pair(m.dr + to, before.x, before.y);
+            before = make_float2(power2(u.x), power2(u.y));
+            scale_pair(m.d_o + to, before.x, before.y);
+            scale_pair(m.y + to, eta[i].x * power2(-u.x), eta[i].y * power2(-u.y));
+        }
+    }
+};
+
+// Factors of a column: two threads have one.
 template <int K, int V, bool delta> __device__ void place_factors(grads_memory<K, V, delta> &m) {
-    const int v = place().thread;
-    if (v >= V) return;
+    const int thread = place().thread, v = thread % V, part = thread / V;
+    if (part >= 2) return;
     float at[4], u = 0.0f;
 #pragma unroll
     for (int b = 0; b < 4; b++) {
-        at[b] = u + m.first[b][v];
-        u = at[b] + m.last[b][v];
+        at[b] = rintf(u + logs_of(m)[b * V + v]);
+        u += logs_of(m)[(4 + b) * V + v];
     }
 #pragma unroll
     for (int b = 0; b < 4; b++) {
-        m.first[b][v] = power2(at[b]), m.last[b][v] = power2(u - at[b]);
-        for (int e = 0; e < b; e++) m.between[b * (b - 1) / 2 + e][v] = power2(at[b] - at[e]);
+        if (part == 0)
+            m.first[b][v] = __float2bfloat16(power2(at[b])), m.last[b][v] = __float2bfloat16(power2(u - at[b]));
+        else
+            for (int e = 0; e < b; e++) m.between[b * (b - 1) / 2 + e][v] = __float2bfloat16(power2(at[b] - at[e]));
     }
 }
 
@@ -113,11 +146,16 @@ __device__ void get_rows(uint32_t (&to)[4], const __nv_bfloat16 *tile, int block
     load_matrix(to, tile + column / 64 * 4096 + (at ^ column % 64));
 }
 // The same times a factor a column, from column `column` of `by` on.
-__device__ void scale_columns(uint32_t (&rows)[4], const float *by, int lane) {
-    const float2 low = *reinterpret_cast<const float2 *>(by + lane % 4 * 2);
-    const float2 high = *reinterpret_cast<const float2 *>(by + 8 + lane % 4 * 2);
-    rows[0] = scaled(rows[0], low), rows[1] = scaled(rows[1], low);
-    rows[2] = scaled(rows[2], high), rows[3] = scaled(rows[3], high);
+__device__ uint32_t product_of_pairs(uint32_t a, uint32_t b) {
+    const __nv_bfloat162 d =
+        __hmul2(*reinterpret_cast<const __nv_bfloat162 *>(&a), *reinterpret_cast<const __nv_bfloat162 *>(&b));
+    return *reinterpret_cast<const uint32_t *>(&d);
+}
+__device__ void scale_columns(uint32_t (&rows)[4], const __nv_bfloat16 *by, int lane) {
+    const uint32_t low = *reinterpret_cast<const uint32_t *>(by + lane % 4 * 2);
+    const uint32_t high = *reinterpret_cast<const uint32_t *>(by + 8 + lane % 4 * 2);
+    rows[0] = product_of_pairs(rows[0], low), rows[1] = product_of_pairs(rows[1], low);
+    rows[2] = product_of_pairs(rows[2], high), rows[3] = product_of_pairs(rows[3], high);
 }
 
 // Block (i, s) of 16x16 of M or N, masked, packed for its tile; zeros above the diagonal.
@@ -191,8 +229,8 @@ template <int K> __device__ void place_state(__nv_bfloat16 *tile, const uint4 (&
 
 // d (+)= diag(live) (tile o by) state: 64 columns of V from v on, `by` a factor a column.
 template <int K, bool minus>
-__device__ void state_product(float (&d)[K / 4], const __nv_bfloat16 *tile, const float *by, const float (&live)[2],
-                              const __nv_bfloat16 *state, int v, bool add) {
+__device__ void state_product(float (&d)[K / 4], const __nv_bfloat16 *tile, const __nv_bfloat16 *by,
+                              const float (&live)[2], const __nv_bfloat16 *state, int v, bool add) {
     const place at;
     uint32_t rows[4][4];
 #pragma unroll
@@ -229,8 +267,8 @@ __device__ void state_products(float (&dq)[K / 4], float (&dx)[K / 4], grads_mem
     __nv_bfloat16 *behind = m.state[state_tiles<delta> - 1];
 #pragma unroll 1
     for (int v = 0; v < V; v += 64) {
-        uint4 piece[pieces<K>];
         if (v > 0) __syncthreads();
+        uint4 piece[pieces<K>];
         read_state<K, V>(piece, a.states, a, v);
         place_state<K>(m.state[0], piece);
         read_state<K, V>(piece, a.grads, a, v);
@@ -270,12 +308,13 @@ __device__ void weight_products(float (&dq)[K / 4], float (&dx)[K / 4], const gr
     products_done(dx);
 }
 
-// dlambda of a step, and 2 dE into pull. A thread a step.
+// dlambda of a step, and 2 dE into pull. A thread a step, of the warps that have the fewest blocks of M.
 template <int K, int V, bool delta>
 __device__ void scalar_grads(grads_memory<K, V, delta> &m, const column_task &a, const chunk_rate &rate) {
     const tile_of tile(a);
-    const int r = place().thread, t = tile.c * 64 + r;
-    if (r >= 64) return;
+    const place at;
+    if (at.warp != 3) return;
+    const int r = at.group * 32 + at.lane, t = tile.c * 64 + r;
     const fwa_mixer_options &options = rate.task.options;
     const float4 token = m.tokens[r];
     float d_lambda = 0.0f, d_energy = 0.0f, dlbar = 0.0f;
@@ -300,11 +339,19 @@ __global__ void __launch_bounds__(threads, 2)
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<grads_memory<K, V, delta> *>(memory);
     load_operands(m, a);
-    place_operands(m, a);
+    {
+        two_columns<K, V, delta> own(m);
+        own.read(a);
+        copy_wait<2>();
+        __syncthreads();
+        own.find_steps(a);
+        copy_wait<1>();
+        __syncthreads();
+        own.place_operands();
+        place_factors(m);
+    }
     __syncthreads();
-    place_factors(m);
     scalar_grads(m, a, rate);
-    __syncthreads();
     weight_blocks own;
 #pragma unroll
     for (int i = 0; i < 2; i++) {

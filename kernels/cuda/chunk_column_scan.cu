@@ -5,8 +5,8 @@
 //   a_s = e^{m - u_s} (e^{u_C - m} X dS' + P^T (e^{u_i - m} dO) - G^T (e^{u_{i-1} - m} dr))_s      dr = dv = eta a
 //   dS = e^{u_C} dS' + Q^T (e^{u_i} dO) - X^T (e^{u_{i-1}} dr)                                     columns alone
 //
-// dr solved for block after block as forward. dS' behind every chunk is kept as bf16 for the chunk-parallel rest; dv
-// and the gradient of the first state are overwritten.
+// 32 steps at a time, dr solved for block after block as forward. dS' behind every chunk is kept as bf16 for the
+// chunk-parallel rest; dv and the gradient of the first state are overwritten.
 #include "kernels/cuda/chunk_column_steps.cuh"
 
 namespace {
@@ -17,7 +17,7 @@ template <int K> struct scan_memory {
     __nv_bfloat16 q[64 * K], x[64 * K];
     __nv_bfloat16 d_o[64 * 64]; // later dv
     float beta[64 * 64];
-    float P[lower_floats], G[lower_floats];
+    float P[2 * half_floats], G[2 * half_floats];
     float4 tokens[64];
 };
 
@@ -31,7 +31,7 @@ __device__ void solve_steps_back(float (&dr)[4], float (&left)[4], float (&acc)[
     for (int e = 0; e < 4; e++) by[e] = s.eta[e] * s.back[e] * s.from[e];
 #pragma unroll
     for (int i = 7; i > 0; i--) {
-        const float2 row = *reinterpret_cast<const float2 *>(G + i * 8 + t * 2);
+        const float2 row = *reinterpret_cast<const float2 *>(G + block_row(i) + t * 2);
         float now[4];
 #pragma unroll
         for (int e = 0; e < 4; e++) now[e] = by[e] * acc[e];
@@ -62,24 +62,46 @@ template <int K> struct scan_block : column_place<K> {
         copy_commit();
     }
 
-    // All blocks in turn, the last first: A = X dS' becomes e^{u_{i-1}} dr, Y is e^{u_i} dO; u: log2 of the decay of
-    // the chunk.
-    __device__ void steps(float (&Y)[32], float (&A)[32], float (&u)[2]) const {
+    // A = X dS' for the rows of a half.
+    __device__ void behind(float (&A)[16], float (&dS)[K / 2], int half) const {
+        const operand_tile x(m.x);
+#pragma unroll
+        for (int k = 0; k < K; k += 64) { // part by part, to spare registers
+            uint32_t part[4][4];
+            products_done(dS);
+#pragma unroll
+            for (int step = 0; step < 4; step++) fragment(part[step], dS, k / 16 + step);
+            products_ready(part);
+            products_begin();
+#pragma unroll
+            for (int step = 0; step < 4; step++)
+                product<32, 0>(A, part[step], x.k(k * 64 + step * 16 + half * (32 * 64)), k + step > 0);
+            products_commit();
+            products_wait<0>();
+            products_done(A);
+        }
+    }
+
+    // The four blocks of a half in turn, the last first: A = X dS' becomes e^{u_{i-1}} dr, Y is e^{u_i} dO; u: log2 of
+    // the decay of the half.
+    __device__ void steps(float (&Y)[16], float (&A)[16], float (&u)[2], int half) const {
         float middle[2] = {0.0f, 0.0f};
         uint32_t grads[4], kept[4];
-        const step_source source(m.beta, m.tokens, at::warp);
+        const step_source source(m.beta + half * (32 * 64), m.tokens + half * 32, at::warp);
+        __nv_bfloat16 *tile = m.d_o + half * (32 * 64);
+        const float *P = m.P + half * half_floats, *G = m.G + half * half_floats;
         u[0] = u[1] = 0.0f;
 #pragma unroll
-        for (int j = 7; j >= 0; j--) {
+        for (int j = 3; j >= 0; j--) {
             eight_steps s;
             get_steps(s, a, source, j);
             const float by[2] = {power2(middle[0] + s.rest[0]), power2(middle[1] + s.rest[1])};
 #pragma unroll
-            for (int i = 0; i < 32; i++) {
+            for (int i = 0; i < 16; i++) {
                 if (i >= j * 4 + 4) Y[i] *= by[i % 4 / 2];
                 A[i] *= by[i % 4 / 2];
             }
-            if (j % 2 == 1) get_columns(grads, m.d_o, j - 1, at::warp);
+            if (j % 2 == 1) get_columns(grads, tile, j - 1, at::warp);
             float y[4];
             unpack_block(y, grads, j);
 #pragma unroll
@@ -87,22 +109,62 @@ template <int K> struct scan_block : column_place<K> {
             uint32_t operand[4];
             rounded_operand(operand, y);
 #pragma unroll
-            for (int i = 0; i <= j; i++) add_product_of_rows(A + i * 4, operand, m.P + lower_at(j, i));
+            for (int i = 0; i <= j; i++) add_product_of_rows(A + i * 4, operand, P + lower_at(j, i));
             float acc[4] = {A[j * 4], A[j * 4 + 1], A[j * 4 + 2], A[j * 4 + 3]}, dr[4], left[4];
-            solve_steps_back(dr, left, acc, s, m.G + lower_at(j, j));
+            solve_steps_back(dr, left, acc, s, G + lower_at(j, j));
             pack_block(kept, dr, j);
-            if (j % 2 == 0) place_columns(m.d_o, kept, j, at::warp);
+            if (j % 2 == 0) place_columns(tile, kept, j, at::warp);
 #pragma unroll
             for (int e = 0; e < 4; e++) A[j * 4 + e] = left[e], left[e] = -left[e];
             rounded_operand(operand, left);
 #pragma unroll
-            for (int i = 0; i < j; i++) add_product_of_rows(A + i * 4, operand, m.G + lower_at(j, i));
+            for (int i = 0; i < j; i++) add_product_of_rows(A + i * 4, operand, G + lower_at(j, i));
 #pragma unroll
             for (int e = 0; e < 2; e++) middle[e] = s.middle[e], u[e] += s.middle[e] + s.rest[e];
         }
         const float by[2] = {power2(middle[0]), power2(middle[1])};
-        scale_blocks<0, 8>(Y, by);
-        scale_blocks<0, 8>(A, by);
+#pragma unroll
+        for (int i = 0; i < 16; i++) Y[i] *= by[i % 4 / 2], A[i] *= by[i % 4 / 2];
+    }
+
+    // One half of the steps of a chunk: dv to its tile, and the gradient of the state from behind it to before it.
+    __device__ void half_steps(float (&dS)[K / 2], int half) const {
+        float Y[16], A[16], u[2];
+        const float4 *tokens = m.tokens + half * 32;
+        const float first = half ? tokens[-1].z : 0.0f, end = tokens[31].z;
+        behind(A, dS, half);
+        if (a.documents) keep_document(A, tokens, end);
+        steps(Y, A, u, half);
+        if (a.documents) {
+            keep_document(Y, tokens, first);
+            keep_document(A, tokens, first);
+        }
+        const bool emptied = a.documents && end != first;
+        const float by[2] = {emptied ? 0.0f : power2(u[0]), emptied ? 0.0f : power2(u[1])};
+#pragma unroll
+        for (int i = 0; i < K / 2; i++) dS[i] *= by[i % 4 / 2];
+        uint32_t reading[2][4], seeing[2][4];
+#pragma unroll
+        for (int step = 0; step < 2; step++) {
+            fragment(reading[step], Y, step);
+            fragment(seeing[step], A, step);
+#pragma unroll
+            for (int e = 0; e < 4; e++) seeing[step][e] ^= 0x80008000u; // minus
+        }
+        products_ready(dS);
+        products_ready(reading);
+        products_ready(seeing);
+        const operand_tile q(m.q), x(m.x);
+        products_begin();
+#pragma unroll
+        for (int step = 0; step < 2; step++) {
+            const int row = (half * 32 + step * 16) * 64;
+            product<K, 1>(dS, reading[step], q.mn(row, 64), true);
+            product<K, 1>(dS, seeing[step], x.mn(row, 64), true);
+        }
+        products_commit();
+        products_wait<0>();
+        products_done(dS);
     }
 };
 
@@ -123,47 +185,20 @@ __global__ void __launch_bounds__(column_threads, 3)
         __syncthreads();
         if (c > 0) at.prefetch_chunk(a, a.d_o, c - 1);
         at.renew();
-        place_product<K, false>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
-        place_product<K, true>(m.G, m.x, m.x, m.tokens, a.documents, at.warp);
-        float Y[32], A[32], u[2];
-        {
-            uint32_t rows[K / 16][4];
+        place_product<K, false, true>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
+        place_product<K, true, true>(m.G, m.x, m.x, m.tokens, a.documents, at.warp);
+        uint4 *to = state_at<K>(a.grads, a, at.head, c, at.V, at.v + at.warp * 16);
 #pragma unroll
-            for (int step = 0; step < K / 16; step++) fragment(rows[step], dS, step);
-            keep_state<K>(state_at<K>(a.grads, a, at.head, c, at.V, at.v + at.warp * 16), rows);
-            state_product<K>(A, rows, operand_tile(m.x));
-            if (a.documents) keep_document(A, m.tokens, m.tokens[63].z);
-            __syncthreads();
+        for (int k = 0; k < K; k += 16) {
+            uint32_t rows[1][4];
+            fragment(rows[0], dS, k / 16);
+            keep_state<16>(to + k * 2, rows);
         }
+        __syncthreads();
         at.renew();
-        at.steps(Y, A, u);
-        if (a.documents) {
-            keep_document(Y, m.tokens, 0.0f);
-            keep_document(A, m.tokens, 0.0f);
-        }
+#pragma unroll 1
+        for (int half = 1; half >= 0; half--) at.half_steps(dS, half);
         copy_columns(m.d_o, a, a.dv, at.b, at.h, c, at.v, at.warp);
-        const bool emptied = a.documents && m.tokens[63].z > 0.0f;
-        const float by[2] = {emptied ? 0.0f : power2(u[0]), emptied ? 0.0f : power2(u[1])};
-#pragma unroll
-        for (int i = 0; i < K / 2; i++) dS[i] *= by[i % 4 / 2];
-        uint32_t reading[4][4], seeing[4][4];
-#pragma unroll
-        for (int step = 0; step < 4; step++) {
-            fragment(reading[step], Y, step);
-            fragment(seeing[step], A, step);
-#pragma unroll
-            for (int e = 0; e < 4; e++) seeing[step][e] ^= 0x80008000u; // minus
-        }
-        const operand_tile q(m.q), x(m.x);
-        products_begin();
-#pragma unroll
-        for (int step = 0; step < 4; step++) {
-            product<K, 1>(dS, reading[step], q.mn(step * 16 * 64, 64), true);
-            product<K, 1>(dS, seeing[step], x.mn(step * 16 * 64, 64), true);
-        }
-        products_commit();
-        products_wait<0>();
-        products_done(dS);
         __syncthreads();
         at.renew();
         if (c > 0) at.load(c - 1);

@@ -12,11 +12,16 @@
 
 namespace fwa {
 
-constexpr int column_threads = 128, lower_floats = 36 * 64;
+constexpr int column_threads = 128, lower_floats = 36 * 64, half_floats = 10 * 64;
 
 // Block (i, s), s <= i, of a lower matrix.
 __device__ inline int lower_at(int i, int s) {
     return (i * (i + 1) / 2 + s) * 64;
+}
+
+// Where row i of an 8x8 block stands in it: reads of rows and of columns meet no bank twice.
+__device__ inline int block_row(int i) {
+    return (i ^ i / 4) * 8;
 }
 
 // Where element (row, column) of a tile [64,64] in fp32 stands: reads of eight columns of four pairs of rows meet no
@@ -98,11 +103,6 @@ __device__ inline void get_steps(eight_steps &to, const column_task &a, const st
     }
 }
 
-// Blocks first .. last - 1 of d, by a factor a column.
-template <int first, int last> __device__ inline void scale_blocks(float (&d)[32], const float (&by)[2]) {
-#pragma unroll
-    for (int i = first * 4; i < last * 4; i++) d[i] *= by[i % 4 / 2];
-}
 // Steps of another document than `of` become zeros.
 template <int n> __device__ inline void keep_document(float (&d)[n], const float4 *tokens, float of) {
     const int t = static_cast<int>(threadIdx.x) % 4;
@@ -131,13 +131,16 @@ __device__ inline void rounded_operand(uint32_t (&to)[4], const float (&d)[4]) {
 }
 // d += a B^T, B an 8x8 block; lanes as in an accumulator.
 __device__ inline void add_product(float *d, const uint32_t (&a)[4], const float *block) {
-    const float2 B = *reinterpret_cast<const float2 *>(block + threadIdx.x % 32 * 2);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const float2 B = *reinterpret_cast<const float2 *>(block + block_row(lane / 4) + lane % 4 * 2);
     mma_tf32(*reinterpret_cast<float(*)[4]>(d), a, __float_as_uint(B.x), __float_as_uint(B.y));
 }
 // d += a B
 __device__ inline void add_product_of_rows(float *d, const uint32_t (&a)[4], const float *block) {
-    const float *B = block + threadIdx.x % 4 * 16 + threadIdx.x % 32 / 4;
-    mma_tf32(*reinterpret_cast<float(*)[4]>(d), a, __float_as_uint(B[0]), __float_as_uint(B[8]));
+    const int lane = static_cast<int>(threadIdx.x) % 32, row = lane % 4 * 2;
+    const float *B = block + lane / 4;
+    mma_tf32(*reinterpret_cast<float(*)[4]>(d), a, __float_as_uint(B[block_row(row)]),
+             __float_as_uint(B[block_row(row + 1)]));
 }
 
 // Pairs of different documents in the warp's rows of a product [64,64] become zeros.
@@ -148,23 +151,38 @@ __device__ inline void keep_pairs(float (&d)[32], const float4 *tokens, int warp
         if (tokens[i / 4 * 8 + t * 2 + i % 2].z != tokens[row + i % 4 / 2 * 8].z) d[i] = 0.0f;
 }
 
-// Rows of the warp of a product [64,64], masked, as blocks, rounded to tf32; G's on the diagonal as they are.
-template <bool system> __device__ inline void place_lower(float *to, const float (&d)[32], int warp) {
+// Rows 8 i .. of the warp of a product [64,64], masked, as blocks, rounded to tf32; G's on the diagonal as they are.
+// x: rows g, columns 2 t and 2 t + 1 of block s.
+template <bool system> __device__ inline void place_block(float *to, float x, float y, int i, int s) {
     const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+    auto *pair = reinterpret_cast<float2 *>(to + block_row(g) + t * 2);
+    if (s < i)
+        *pair = make_float2(nearly_rounded(x), nearly_rounded(y));
+    else if (s == i && system)
+        *pair = make_float2(t * 2 < g ? x : 0.0f, t * 2 + 1 < g ? y : 0.0f);
+    else if (s == i)
+        *pair = make_float2(t * 2 <= g ? nearly_rounded(x) : 0.0f, t * 2 + 1 <= g ? nearly_rounded(y) : 0.0f);
+}
+template <bool system> __device__ inline void place_lower(float *to, const float (&d)[32], int warp) {
 #pragma unroll
     for (int high = 0; high < 2; high++) {
-        float *row = to + lower_at(warp * 2 + high, 0) + lane * 2;
+        const int i = warp * 2 + high;
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            const float *x = d + j * 4 + high * 2;
-            if (j < warp * 2 + high)
-                *reinterpret_cast<float2 *>(row + j * 64) = make_float2(nearly_rounded(x[0]), nearly_rounded(x[1]));
-            else if (j == warp * 2 + high && system)
-                *reinterpret_cast<float2 *>(row + j * 64) =
-                    make_float2(t * 2 < g ? x[0] : 0.0f, t * 2 + 1 < g ? x[1] : 0.0f);
-            else if (j == warp * 2 + high)
-                *reinterpret_cast<float2 *>(row + j * 64) =
-                    make_float2(t * 2 <= g ? nearly_rounded(x[0]) : 0.0f, t * 2 + 1 <= g ? nearly_rounded(x[1]) : 0.0f);
+        for (int s = 0; s < 8; s++)
+            place_block<system>(to + lower_at(i, s), d[s * 4 + high * 2], d[s * 4 + high * 2 + 1], i, s);
+    }
+}
+// The same of pairs in one half of a chunk alone, one half behind the other.
+template <bool system> __device__ inline void place_halves(float *to, const float (&d)[32], int warp) {
+    const bool second = warp >= 2;
+    to += second ? half_floats : 0;
+#pragma unroll
+    for (int high = 0; high < 2; high++) {
+        const int i = warp % 2 * 2 + high;
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            const float *x = d + s * 4 + high * 2;
+            place_block<system>(to + lower_at(i, s), second ? x[16] : x[0], second ? x[17] : x[1], i, s);
         }
     }
 }
@@ -222,16 +240,12 @@ template <int K> struct column_place {
         load_steps<64, column_threads>(tile, thread, a, view, b, h, c);
     }
     // What chunk c needs into the second level of the cache; view: of v or the gradient of o.
-    __device__ void prefetch_columns(const column_task &a, const chunk_view &view, int c) const {
-        const int t = c * 64 + thread / 2, half = thread % 2;
+    __device__ void prefetch_chunk(const column_task &a, const chunk_view &view, int c) const {
+        const int t = c * 64 + thread / 2, half = thread % 2, hq = h / a.group;
         if (t >= a.T) return;
         prefetch_far(a.beta.row(b, t, h) + v + half * 32);
         if (half == 0 && view.data) prefetch_far(view.row(b, t, h) + v);
-    }
-    __device__ void prefetch_chunk(const column_task &a, const chunk_view &view, int c) const {
-        const int t = c * 64 + thread / 2, half = thread % 2, hq = h / a.group;
-        prefetch_columns(a, view, c);
-        if (t >= a.T || (K == 64 && half > 0)) return;
+        if (K == 64 && half > 0) return;
         prefetch_far(a.q.row(b, t, hq) + half * 64);
         if (t >= a.shift) prefetch_far(a.k.row(b, t - a.shift, hq) + half * 64);
     }
@@ -261,16 +275,25 @@ __device__ inline void state_product(float (&d)[32], const uint32_t (&S)[K / 16]
     products_done(d);
 }
 
-// Masked a b^T of tiles [64,K] into its blocks: P, or G where `system`. With `over`, these take the place of a tile
-// that all warps are done with then.
-template <int K, bool system, bool over = false>
+// The warp's rows of d = a b^T of tiles [64,K], without pairs of different documents.
+template <int K>
+__device__ inline void masked_product(float (&d)[32], const __nv_bfloat16 *a, const __nv_bfloat16 *b,
+                                      const float4 *tokens, bool documents, int warp) {
+    tile_product<K>(d, operand_tile(a), operand_tile(b));
+    if (!documents) return;
+    keep_pairs(d, tokens, warp);
+    products_done(d); // else the compiler waits within later products
+}
+// The same into its blocks: P, or G where `system`; `halves`: of both halves of a chunk alone.
+template <int K, bool system, bool halves = false>
 __device__ inline void place_product(float *to, const __nv_bfloat16 *a, const __nv_bfloat16 *b, const float4 *tokens,
                                      bool documents, int warp) {
     float d[32];
-    tile_product<K>(d, operand_tile(a), operand_tile(b));
-    if (documents) keep_pairs(d, tokens, warp);
-    if (over) __syncthreads();
-    place_lower<system>(to, d, warp);
+    masked_product<K>(d, a, b, tokens, documents, warp);
+    if constexpr (halves)
+        place_halves<system>(to, d, warp);
+    else
+        place_lower<system>(to, d, warp);
 }
 
 } // namespace fwa
