@@ -24,6 +24,7 @@ template <int K, bool window> struct forward_memory {
     __nv_bfloat16 p[64 * 64]; // masked, then o
     float u[2][64], w[2][64], leave[2][64], history[2][64];
     float far[window ? 64 : 1];
+    int hq; // h / group where registers are short: divisions are long
 };
 
 // Gates of a row, read a chunk ahead.
@@ -61,14 +62,15 @@ __device__ void masked_reads(forward_memory<K, window> &m, const tile_mask<windo
         uint32_t pairs[4] = {};
         if (j <= warp) {
             float weight[8] = {};
-            if (window && j + 1 < warp)
+            if (j + window < warp)
                 far_block(weight, mask, rows, j * 16 + t * 2);
             else if (window)
                 mask_block(weight, mask, rows, j * 16 + t * 2);
 #pragma unroll
             for (int n = 0; n < 8; n++) {
                 const int s = j * 16 + n / 4 * 8 + t * 2 + n % 2, high = n % 4 / 2;
-                P[j * 8 + n] *= window ? weight[n] : mask.at(i + high * 8, s, rows.u[high]);
+                if (!window && j == warp) weight[n] = mask.at(i + high * 8, s, rows.u[high]);
+                P[j * 8 + n] *= weight[n];
             }
             fragment(pairs, P, j);
         }
@@ -83,12 +85,15 @@ template <int K, bool window> struct forward_block {
     operand_tile q, x, p;
     int b, h, slice, slices, warp;
 
+    __device__ int hq() const {
+        return window ? h / a.group : m.hq;
+    }
     __device__ void load_x_v(int c) const {
-        load_keys<K, threads>(m.x[c % 2], threadIdx.x, a, b, h / a.group, c);
+        load_keys<K, threads>(m.x[c % 2], threadIdx.x, a, b, hq(), c);
         load_values<threads>(m.v[c % 2], threadIdx.x, a, slices * 64, slice * 64, b, h, c);
     }
     __device__ void load_q(int c) const {
-        load_steps<K, threads>(m.q, threadIdx.x, a, a.q, b, h / a.group, c);
+        load_steps<K, threads>(m.q, threadIdx.x, a, a.q, b, hq(), c);
     }
     // Q X^T
     __device__ void reads(float (&P)[32], int stage) const {
@@ -134,6 +139,10 @@ __global__ void __launch_bounds__(threads, forward_blocks)
     const int v = at.slice * 64, t = thread % 4;
     float S[K / 2];
     get_state<K>(S, a.segments > 1 ? segment_state(a, segment, K, slices * 64) : a.S0, at.b, at.h, v + at.warp * 16);
+    if (!window) {
+        if (thread == 0) m.hq = at.h / a.group;
+        __syncthreads();
+    }
     at.load_x_v(begin);
     at.load_q(begin);
     copy_commit();

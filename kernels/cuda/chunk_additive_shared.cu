@@ -53,6 +53,11 @@ template <int K, int V, bool window> struct shared_memory : tile_memory<K, V> {
     head_sums<window> sums[kept<K, V, window> + stages<K, V> - 1];
 };
 
+// Both sides at a barrier, each from its own code.
+__device__ void meet() {
+    barrier_of(3, threads);
+}
+
 // What both sides know of a chunk of a value head.
 template <int K, int V, bool window> struct head_block {
     const chunk_task &a;
@@ -87,28 +92,45 @@ template <int K, int V, bool window> struct head_block {
         else if (window && thread < 48)
             copy_async(sums().far + piece, a.far + gates_at() + piece);
     }
-    // Rows of v and dO of chunks that are whole: `offset` of the thread's first piece from the first row.
-    __device__ void load_rows(__nv_bfloat16 *tile, int thread, const chunk_view &view) const {
-        constexpr int pieces = V / 8, rows = threads / pieces;
-        const int row = thread / pieces, piece = thread % pieces;
-        const __nv_bfloat16 *from = view.row(b, tile_step(a, c, 0), h());
-        const uint32_t offset = static_cast<uint32_t>(row) * static_cast<uint32_t>(view.time) + piece * 8;
-        __nv_bfloat16 *to = tile + piece / 8 * 4096 + swizzled<64>(row, piece % 8 * 8);
-#pragma unroll
-        for (int i = 0; i < 64; i += rows)
-            copy_async(to + i * 64, from + offset + static_cast<uint32_t>(i) * static_cast<uint32_t>(view.time));
+    // Where the thread's pieces of the next head to load are, and whether its rows all are steps of the sequence.
+    struct {
+        const __nv_bfloat16 *d_o, *v;
+        int64_t states;
+        bool whole;
+    } from;
+
+    __device__ const __nv_bfloat16 *first_piece(const chunk_view &view, int thread) const {
+        return view.row(b, tile_step(a, c, 0) + thread / (V / 8), hq * a.group) + thread % (V / 8) * 8;
     }
-    __device__ void load(int thread) const {
+    __device__ void start(int thread) {
         const int first = tile_step(a, c, 0);
-        if (first >= 0 && first + 64 <= a.T && a.d_o.data && max(a.d_o.time, a.v.time) < 1 << 24) {
-            load_rows(tiles().d_o, thread, a.d_o);
-            load_rows(tiles().v, thread, a.v);
+        from = {first_piece(a.d_o, thread), first_piece(a.v, thread), (head() * a.chunks + c) * (V * (K / 8)) + thread,
+                first >= 0 && first + 64 <= a.T && a.d_o.data};
+    }
+    // Heads in turn from the first one on.
+    __device__ void load(int thread) {
+        constexpr int pieces = V / 8, rows = threads / pieces, count = K * V / 8 / threads;
+        head_tiles<K, V> &to = tiles();
+        if (from.whole) {
+            const int row = thread / pieces, column = thread % pieces * 8,
+                      place = column / 64 * 4096 + swizzled<64>(row, column % 64);
+#pragma unroll
+            for (int i = 0; i < 64; i += rows) {
+                copy_async(to.d_o + place + i * 64, from.d_o + i * a.d_o.time);
+                copy_async(to.v + place + i * 64, from.v + i * a.v.time);
+            }
+            from.d_o += a.d_o.head, from.v += a.v.head;
         } else {
-            load_steps<V, threads>(tiles().d_o, thread, a, a.d_o, b, h(), c);
-            for (int v = 0; v < V; v += 64) load_values<threads>(tiles().v + v * 64, thread, a, V, v, b, h(), c);
+            load_steps<V, threads>(to.d_o, thread, a, a.d_o, b, h(), c);
+            for (int v = 0; v < V; v += 64) load_values<threads>(to.v + v * 64, thread, a, V, v, b, h(), c);
         }
-        load_blocks<V, K, threads>(tiles().state, thread, blocks_at<K>(a.states, a, head(), c, V, 0));
-        load_blocks<V, K, threads>(tiles().d_state, thread, blocks_at<K>(a.grads, a, head(), c, V, 0));
+        const int place = block_pieces<V, K, threads>::first(thread);
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+            copy_async(to.state + place + i * block_pieces<V, K, threads>::step, a.states + from.states + i * threads);
+            copy_async(to.d_state + place + i * block_pieces<V, K, threads>::step, a.grads + from.states + i * threads);
+        }
+        from.states += static_cast<int64_t>(a.chunks) * (V * (K / 8));
         load_gates(thread);
     }
     // A row's scalars of all heads, which as a rule are neighbours.
@@ -242,7 +264,7 @@ __device__ void sum_energies(const head_block<K, V, window> &block, const float 
     const place at;
     shared_memory<K, V, window> &m = block.m;
     m.energy[at.thread / 32][at.lane * 2] = energy[0], m.energy[at.thread / 32][at.lane * 2 + 1] = energy[1];
-    __syncthreads();
+    meet();
     if (at.thread >= 64) return;
     float sum = 0.0f;
     for (int warp = 0; warp < warps; warp++) sum += m.energy[warp][at.thread];
@@ -256,7 +278,6 @@ template <int K, int V, bool window, class next>
 __device__ __forceinline__ void query_side(const head_block<K, V, window> &block, float (&dq)[K / 4], float (&E)[16],
                                            const next &fetch) {
     const place at;
-    fetch();
     head_tiles<K, V> &tiles = block.tiles();
     const float *u = block.sums().u;
     const operand_tile d_o(tiles.d_o), v_rows(operand_tile(tiles.v), block.group * 2048),
@@ -267,6 +288,7 @@ __device__ __forceinline__ void query_side(const head_block<K, V, window> &block
     for (int k = 0; k < V; k += 16)
         product<32, 0, 0>(D, d_o.k(k / 64 * 4096 + k % 64), v_rows.k(k / 64 * 4096 + k % 64), k > 0);
     products_commit();
+    fetch();
     products_wait<0>();
     products_done(D);
     add_masked(block, E, D);
@@ -288,7 +310,6 @@ __device__ __forceinline__ void query_side(const head_block<K, V, window> &block
 template <int K, int V, bool window, class next>
 __device__ __forceinline__ void key_side(const head_block<K, V, window> &block, float (&dx)[K / 4], const next &fetch) {
     const place at;
-    fetch();
     head_tiles<K, V> &tiles = block.tiles();
     const tile_mask<window> mask = block.mask();
     const operand_tile x(block.m.x), v_tile(tiles.v), d_o_columns(operand_tile(tiles.d_o), own_columns<V>(block.group)),
@@ -304,6 +325,7 @@ __device__ __forceinline__ void key_side(const head_block<K, V, window> &block, 
     for (int k = 0; k < K; k += 16)
         product<V / 2, 0, 0>(dv, x.k(k / 64 * 4096 + k % 64), d_state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
     products_commit();
+    fetch();
     const float low = mask.at(63, at.row, mask.u[63]), high = mask.at(63, at.row + 8, mask.u[63]);
     products_wait<1>();
     products_done(Z);
@@ -353,7 +375,7 @@ __device__ void finish_queries(const head_block<K, V, window> &block, float (&dq
     products_commit();
     products_wait<0>();
     products_done(dq);
-    __syncthreads();
+    meet();
     uint32_t pairs[K / 8];
     __nv_bfloat16 *half = block.m.q + own_columns<K>(block.group);
     const int first = tile_step(a, block.c, 0);
@@ -373,7 +395,7 @@ __device__ void finish_keys(const head_block<K, V, window> &block, const chunk_r
     products_commit();
     products_wait<0>();
     products_done(dx);
-    __syncthreads();
+    meet();
     __nv_bfloat16 *half = block.m.x + own_columns<K>(block.group);
     const int64_t edges = 2 * a.halo + 1, key = static_cast<int64_t>(block.b) * a.Hq + block.hq;
     float *edge = a.edge_x ? a.edge_x + (key * (a.chunks * edges) + block.c * edges) * K : nullptr;
@@ -395,14 +417,14 @@ __device__ __forceinline__ void each_head(head_block<K, V, window> &block, const
         const int end = min(first + kept<K, V, window>, group);
         for (int turn = first; turn < end; turn++) {
             if (ahead == 0) {
-                __syncthreads();
+                meet();
                 block.turn = turn;
                 block.load(at.thread);
                 copy_commit();
             }
             copy_wait<0>();
             publish();
-            __syncthreads();
+            meet();
             block.turn = turn;
             work([&] {
                 if (ahead == 0 || turn + 1 >= group) return;
@@ -412,7 +434,7 @@ __device__ __forceinline__ void each_head(head_block<K, V, window> &block, const
                 copy_commit();
             });
         }
-        __syncthreads();
+        meet();
         write_scalars(block, rate, first, end, energy);
     }
 }
@@ -420,7 +442,7 @@ template <int K, int V, bool window>
 __device__ void meet_at_end(const head_block<K, V, window> &block, const chunk_rate &rate, const float (&energy)[2]) {
     if (rate.energy) sum_energies(block, energy);
     publish();
-    __syncthreads();
+    meet();
 }
 
 template <int K, int V, bool window>
@@ -438,7 +460,9 @@ __global__ void __launch_bounds__(threads, 1)
                                       static_cast<int>(blockIdx.x) % a.chunks,
                                       __shfl_sync(everyone, at.group, 0),
                                       __shfl_sync(everyone, at.warp, 0),
-                                      0};
+                                      0,
+                                      {}};
+    block.start(at.thread);
     const bool queries = __shfl_sync(everyone, at.thread / side_threads, 0) == 0; // the same for a warpgroup
     float energy[2] = {0.0f, 0.0f};
     load_steps<K, threads>(m.q, at.thread, a, a.q, block.b, block.hq, block.c);

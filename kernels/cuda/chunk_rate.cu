@@ -119,11 +119,9 @@ namespace fwa {
 
 fwa_status chunk_rate_forward(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task,
                               const chunk_gates &to) {
-    if (rate.kind == rate_kind::plain) { // keys are not looked at: every value head by itself
-        chunk_task heads = task;
-        heads.Hq = task.H, heads.group = 1;
-        return launch_rate<64, 1, false>(stream, rate, heads, to);
-    }
+    if (rate.kind == rate_kind::plain) // keys are not looked at
+        return task.group < 4 ? launch_rate<64, 1, false>(stream, rate, task, to)
+                              : launch_rate<64, 4, false>(stream, rate, task, to);
     return rate.task.K == 64 ? pick_rate<64>(stream, rate, task, to) : pick_rate<128>(stream, rate, task, to);
 }
 
