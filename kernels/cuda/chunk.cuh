@@ -296,15 +296,20 @@ __device__ inline void copy_columns(const __nv_bfloat16 *stage, const chunk_task
         if (row >= a.halo && row < end)
             *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(stage + swizzled<64>(row, column));
 }
-// The warp's 16 columns of V of a tile [64,64], transposed, as bf16 through its columns of `stage` to rows.
-__device__ inline void write_columns(__nv_bfloat16 *stage, const float (&d)[32], const chunk_task &a,
-                                     const chunk_view &view, int64_t b, int64_t h, int c, int v, int warp) {
+// The warp's 16 columns of V of steps `first` .. of a tile [64,64], transposed, as bf16 into its columns of `stage`.
+template <int n> __device__ inline void stage_columns(__nv_bfloat16 *stage, const float (&d)[n], int first, int warp) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int j = 0; j < 8; j += 2)
-        store_matrix_transposed(stage + swizzled<64>(j * 8 + lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8),
-                                bf16_pair(d[j * 4], d[j * 4 + 1]), bf16_pair(d[j * 4 + 2], d[j * 4 + 3]),
-                                bf16_pair(d[j * 4 + 4], d[j * 4 + 5]), bf16_pair(d[j * 4 + 6], d[j * 4 + 7]));
+    for (int j = 0; j < n / 4; j += 2)
+        store_matrix_transposed(
+            stage + swizzled<64>(first + j * 8 + lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8),
+            bf16_pair(d[j * 4], d[j * 4 + 1]), bf16_pair(d[j * 4 + 2], d[j * 4 + 3]),
+            bf16_pair(d[j * 4 + 4], d[j * 4 + 5]), bf16_pair(d[j * 4 + 6], d[j * 4 + 7]));
+}
+// Through it to rows.
+__device__ inline void write_columns(__nv_bfloat16 *stage, const float (&d)[32], const chunk_task &a,
+                                     const chunk_view &view, int64_t b, int64_t h, int c, int v, int warp) {
+    stage_columns(stage, d, 0, warp);
     copy_columns(stage, a, view, b, h, c, v, warp);
 }
 

@@ -17,12 +17,17 @@ constexpr int inverse_pieces = 20 * 32; // of a chunk: ten blocks of 16x16 in tw
 
 // What the kernels need of the gates of a chunk, u, w and seen as in chunk.cuh and docs/kernels.md. The decay between
 // rows of different blocks of 16 is near_i far_bs, b being the block of i: no exponent is above 0.
-struct delta_gates {
+struct mask_gates {
     float u[64], w[64];
+    float near[64], far[3][64]; // e^{u_i - u'}, w_s e^{u' - u_s} with u' in front of block 1, 2, 3
+};
+struct state_gates {
     float history[64], sight[64], leave[64]; // e^{u_i}; of what a residual sees; w_s e^{u_C - u_s}
-    float near[64], far[3][64];              // e^{u_i - u'}, w_s e^{u' - u_s} with u' in front of block 1, 2, 3
+};
+struct delta_gates : mask_gates, state_gates {
     float seen[64];
 };
+static_assert(sizeof(delta_gates) == sizeof(mask_gates) + sizeof(state_gates) + 256, "one behind the other");
 
 struct delta_task : chunk_task {
     delta_gates *gates;         // [B,H,chunks]
@@ -37,6 +42,10 @@ fwa_status chunk_delta_solve(cudaStream_t stream, const delta_task &task, const 
 fwa_status chunk_delta_starts(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V);
 // o, and S_end where there is one segment; states and residuals where they are not null.
 fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, int K, int V);
+// A pass forward by blocks of three slices of V (chunk_delta_groups.cu), K = V = 128: whether there are enough of them
+// to fill the GPU, and the pass, through whole segments or each `alone`.
+bool chunk_delta_grouped(const delta_task &task, int K, int V, int slices);
+fwa_status chunk_delta_forward_groups(cudaStream_t stream, const delta_task &task, int slices, bool alone);
 // Receives the gradient of the call's state. Where there are several segments, that behind each, and dS0.
 fwa_status chunk_delta_ends(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V);
 // dv and `grads`, and dS0 where there is one segment.

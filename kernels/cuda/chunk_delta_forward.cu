@@ -146,7 +146,9 @@ fwa_status launch_forward(cudaStream_t stream, const delta_task &task, const ser
 
 template <int K>
 fwa_status find_starts(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int V) {
-    FWA_TRY((launch_forward<K, true>(stream, task, {V, (V + K) / 64, true})));
+    const int slices = (V + K) / 64;
+    FWA_TRY((chunk_delta_grouped(task, K, V, slices) ? chunk_delta_forward_groups(stream, task, slices, true)
+                                                     : launch_forward<K, true>(stream, task, {V, slices, true})));
     FWA_TRY(receive_states(call));
     return chunk_join_transitions(stream, task, false, K, V);
 }
@@ -162,6 +164,8 @@ fwa_status chunk_delta_starts(cudaStream_t stream, const delta_task &task, const
 
 fwa_status chunk_delta_forward(cudaStream_t stream, const delta_task &task, int K, int V) {
     const serial_pass pass = {V, V / 64, false};
+    if (chunk_delta_grouped(task, K, V, pass.slices))
+        return chunk_delta_forward_groups(stream, task, pass.slices, false);
     return K == 64 ? launch_forward<64, false>(stream, task, pass) : launch_forward<128, false>(stream, task, pass);
 }
 

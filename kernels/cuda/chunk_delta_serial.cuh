@@ -33,7 +33,7 @@ template <int K> struct serial_operands {
 };
 
 // Eight elements of a thread in rows i and i + 8 times M: 16 columns from s0 on, before the warp's rows or the same.
-__device__ inline void far_block(float *P, const delta_gates &gates, int s0, int warp, int i, int t) {
+__device__ inline void far_block(float *P, const mask_gates &gates, int s0, int warp, int i, int t) {
     const float low = gates.near[i], high = gates.near[i + 8];
 #pragma unroll
     for (int n = 0; n < 8; n += 4) {
@@ -41,7 +41,7 @@ __device__ inline void far_block(float *P, const delta_gates &gates, int s0, int
         P[n] *= low * far.x, P[n + 1] *= low * far.y, P[n + 2] *= high * far.x, P[n + 3] *= high * far.y;
     }
 }
-__device__ inline void near_block(float *P, const delta_gates &gates, int s0, int i, int t) {
+__device__ inline void near_block(float *P, const mask_gates &gates, int s0, int i, int t) {
     const float low = gates.u[i], high = gates.u[i + 8];
 #pragma unroll
     for (int n = 0; n < 8; n++) {
@@ -165,10 +165,10 @@ __device__ inline void upper_product(float (&d)[32], const uint32_t (&a)[4][4], 
 }
 
 // Columns of d, which are steps, times `by`.
-__device__ inline void scale_columns(float (&d)[32], const float *by) {
+template <int n> __device__ inline void scale_columns(float (&d)[n], const float *by) {
     const int t = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
-    for (int j = 0; j < 8; j++) {
+    for (int j = 0; j < n / 4; j++) {
         const float2 f = *reinterpret_cast<const float2 *>(by + j * 8 + t * 2);
         d[j * 4] *= f.x, d[j * 4 + 1] *= f.y, d[j * 4 + 2] *= f.x, d[j * 4 + 3] *= f.y;
     }
