@@ -223,8 +223,8 @@ template <int K, int W> struct window_block : segment_place {
         products_done(P);
     }
 
-    // visit(i, l, high, j, values) for the pairs of columns l, l + 1 that this thread has in row i of a matrix [64,64],
-    // of the blocks of 16 columns from j = first on; high: of its two rows.
+    // visit(i, l, high, j, two values) for the pairs of columns l, l + 1 that this thread has in row i of a matrix
+    // [64,64], of the blocks j of 16 columns from first to last; high: which of its two rows.
     template <typename F> __device__ void each_pair(const float (&P)[32], int first, int last, F visit) const {
         const int lane = thread % 32, t = lane % 4, i = warp * 16 + lane / 4;
 #pragma unroll
