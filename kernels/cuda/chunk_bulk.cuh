@@ -60,12 +60,6 @@ __device__ inline void tile_copy(__nv_bfloat16 *tile, const tile_map &map, int c
               "l"(&map), "r"(column), "r"(h), "r"(t), "r"(b), "r"(shared_address(barrier))
               : "memory");
 }
-// The same into the second level of the cache.
-__device__ inline void tile_prefetch(const tile_map &map, int column, int h, int t, int b) {
-    FWA_SM90A("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(column),
-              "r"(h), "r"(t), "r"(b)
-              : "memory");
-}
 // Bytes in a row, a multiple of 16.
 __device__ inline void bulk_copy(void *to, const void *from, int bytes, uint64_t *barrier) {
     FWA_SM90A("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
