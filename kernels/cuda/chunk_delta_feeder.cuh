@@ -68,15 +68,13 @@ inline int group_heads(int slices, int groups) {
         most = fwa_max(most, (first + groups - 1) / slices - first / slices + 1);
     return most;
 }
-// As few slices a block as fill the GPU.
-template <int K> inline group_pass group_pass_of(const delta_task &a, int V, int slices, bool alone) {
-    group_pass pass = {{V, slices, alone}, groups_most, 0, 0};
+// Three slices a block: there are enough of them to fill the GPU (chunk_delta_grouped).
+inline group_pass group_pass_of(const delta_task &a, int V, int slices, bool alone) {
     const int all = a.B * a.H * slices;
-    while (pass.groups > 1 && a.segments * all <= (pass.groups - 1) * a.multiprocessors) pass.groups--;
-    pass.heads = group_heads(slices, pass.groups);
-    while (group_bytes<K>(pass) > group_bytes_most) pass.groups--, pass.heads = group_heads(slices, pass.groups);
-    pass.blocks = (all + pass.groups - 1) / pass.groups;
-    return pass;
+    return {{V, slices, alone},
+            groups_most,
+            group_heads(slices, groups_most),
+            static_cast<int>(fwa_ceil_div(all, groups_most))};
 }
 inline fwa_status group_maps_of(group_maps *maps, const delta_task &a, const chunk_view &rows, int K, int V) {
     maps->present = rows.data != nullptr;
@@ -108,8 +106,7 @@ template <int K> struct group_memory {
 };
 
 // What a block begins with.
-template <int K>
-__device__ inline void group_begin(const delta_task &a, const group_memory<K> &m, const group_maps &maps) {
+template <int K> __device__ inline void group_begin(const delta_task &a, const group_memory<K> &m) {
     group_barriers &to = m.barriers();
     const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
     if (thread == 0) {

@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(group_block_threads, 1)
                          const __grid_constant__ group_maps maps) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const group_memory<K> m(memory, pass);
-    group_begin(a, m, maps);
+    group_begin(a, m);
     if (threadIdx.x < group_threads) {
         registers_give<feeder_registers>();
         const group_slice &slice = m.place(0);
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(group_block_threads, 1)
 }
 
 template <int K, bool alone> fwa_status launch_forward(cudaStream_t stream, const delta_task &task, int V, int slices) {
-    const group_pass pass = group_pass_of<K>(task, V, slices, alone);
+    const group_pass pass = group_pass_of(task, V, slices, alone);
     const auto kernel = delta_forward_kernel<K, alone>;
     const auto blocks = static_cast<unsigned>(task.segments * pass.blocks);
     const auto threads = static_cast<unsigned>((pass.groups + 1) * group_threads);
