@@ -7,9 +7,9 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/launch.cuh"
 
-namespace {
+namespace fwa {
 
-using namespace fwa;
+namespace {
 
 constexpr int columns = 8;
 
@@ -43,8 +43,6 @@ __global__ void __launch_bounds__(256) merge_kernel(const __grid_constant__ merg
 }
 
 } // namespace
-
-namespace fwa {
 
 fwa_status attention_merge(fwa_stream *stream, const attention_task &a, const float *own_lse,
                            const attention_other &other) {

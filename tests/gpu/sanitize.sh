@@ -26,7 +26,8 @@ rm -f "$logs/codes"
 export FWA_TEST_SIZE=smallest OMP_NUM_THREADS=2 sanitizer logs
 
 # Calls that fail on purpose are no error. memcheck alone looks at library kernels, which get our sizes and addresses, and
-# at whole steps: what they run, the tests of operators and rules run too. cuDNN's kernels are not judged by the others.
+# at whole steps: what they run, the tests of operators and rules run too. cuDNN's kernels are not judged by the others:
+# of attention's those are that have fwa in their names or arguments.
 # shellcheck disable=SC2016 # the inner shell's variables
 one='
 tool=$1 log=$logs/${0##*/}.$3.$1.log
