@@ -59,6 +59,7 @@ static void take(queue *q, int wire, int64_t delay) {
     while (q->next - q->first < SLOTS) {
         packet *p = &q->slots[q->next % SLOTS];
         p->bytes = read(wire, p->at, sizeof p->at);
+        if (p->bytes < 0 && errno == EBADFD) stop("wire"); // its host is gone
         if (p->bytes <= 0) return;
         p->due = now() + delay;
         q->next++;

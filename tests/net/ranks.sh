@@ -145,7 +145,7 @@ if [ ! -x "${FWA_NET_DELAY:-}" ] || [ ! -c /dev/net/tun ]; then
 fi
 ip -n $far link del wire
 "$FWA_NET_DELAY" $near $far 20 >delay.txt 2>&1 & # ends with the far host: it has moved there
-until [ -s delay.txt ]; do sleep 0.05; done
+until [ -s delay.txt ] || ! kill -0 $! 2>/dev/null; do sleep 0.05; done
 check "no slow network" grep -qx ready delay.txt || finish
 connect $near 1
 connect $far 2
