@@ -173,7 +173,8 @@ typedef struct fwa_mixer_grads {
 // A rule on a backend, in one precision.
 typedef struct fwa_mixer {
     const fwa_rule *rule;
-    // Bytes of `saved` and `scratch` for a call with these options, shape, form and presence of state.
+    // Bytes of `saved` and `scratch` for a call with these options, shape, form, presence of state, type of an incoming
+    // cache and strides.
     fwa_status (*sizes)(const fwa_backend *backend, const fwa_mixer_call *call, size_t *saved, size_t *scratch);
     fwa_status (*forward)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call);
     fwa_status (*backward)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call,

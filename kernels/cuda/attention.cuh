@@ -4,7 +4,8 @@
 //
 //   s_tj = scale q_t . k_j, j <= t     p_tj = e^{s_tj - lse_t}     o_t = sum_j p_tj v_j     lse_t = ln sum_j e^{s_tj}
 //
-// j runs over the n earlier keys, which every query sees, and then over the sequence's own up to t.
+// j runs over the n earlier keys, which precede every query, and then over the sequence's own up to t; where documents
+// start, from the last start up to t on.
 #ifndef FWA_KERNELS_CUDA_ATTENTION_CUH
 #define FWA_KERNELS_CUDA_ATTENTION_CUH
 

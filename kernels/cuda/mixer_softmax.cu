@@ -1,8 +1,8 @@
 // Causal softmax attention on CUDA. A pass in bf16 and chunk form, with no cache or with one in bf16 that comes in,
 // runs on the first of `kernels` that takes it, one token a sequence in the recurrent form on attention_decode.cu, all
-// else on the attention core, which is general and fp32. The choice depends on backend, shape and strides alone, so
-// that sizes() and the passes agree on it. FWA_ATTENTION=NAME in the environment leaves out all kernels but the one of
-// that name, and FWA_ATTENTION=general all.
+// else on the attention core, which is general and fp32. The choice depends on the backend and on shapes, types and
+// strides of the call alone, so that sizes() and the passes agree on it. FWA_ATTENTION=NAME in the environment leaves
+// out all kernels but the one of that name, and FWA_ATTENTION=general all.
 //
 // saved: lse [B,H,T]. scratch: a tensor for gradients that the caller leaves out, then the kernel's.
 #include <cmath>
