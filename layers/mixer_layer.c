@@ -48,15 +48,7 @@ static fwa_status rule_backward(const fwa_mixer_layer *layer, const fwa_layer_co
                                 const fwa_mixer_scratch *d) {
     if (fwa_sequence_cut(ctx)) return fwa_mixer_ring_backward(layer, ctx, acts, d);
     const fwa_mixer_call call = fwa_mixer_layer_call(layer, ctx, true, acts, d->bytes);
-    fwa_mixer_grads grads;
-    memset(&grads, 0, sizeof grads);
-    grads.d_o = d->d_o;
-    grads.dq = fwa_mixer_input_of(layer, ctx, d->dq, d->dproj, &layer->q, layer->shape.K);
-    grads.dk = fwa_mixer_input_of(layer, ctx, d->dk, d->dproj, &layer->k, layer->shape.K);
-    grads.dv = fwa_mixer_input_of(layer, ctx, d->dv, d->dproj, &layer->v, layer->shape.V);
-    grads.dbeta = d->dbeta;
-    grads.dlambda = d->dlambda;
-    grads.dlog_decay = d->dlog_decay;
+    const fwa_mixer_grads grads = fwa_mixer_layer_grads(layer, ctx, d);
     return layer->kernels->backward(ctx->backend, ctx->backend->stream, &call, &grads);
 }
 

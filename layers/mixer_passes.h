@@ -2,6 +2,8 @@
 #ifndef FWA_LAYERS_MIXER_PASSES_H
 #define FWA_LAYERS_MIXER_PASSES_H
 
+#include <string.h>
+
 #include "layers/mixer_layer.h"
 
 #ifdef __cplusplus
@@ -23,6 +25,21 @@ static inline fwa_tensor fwa_mixer_input_of(const fwa_mixer_layer *layer, const 
                                             fwa_tensor proj, const fwa_mixer_part *part, int64_t size) {
     if (!fwa_mixer_in_place(layer, ctx)) return own;
     return fwa_tensor_as_4d(fwa_mixer_part_of(proj, part), ctx->B, ctx->T, part->columns / size, size);
+}
+
+// Gradients of a call of all heads, without those of states.
+static inline fwa_mixer_grads fwa_mixer_layer_grads(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
+                                                    const fwa_mixer_scratch *d) {
+    fwa_mixer_grads grads;
+    memset(&grads, 0, sizeof grads);
+    grads.d_o = d->d_o;
+    grads.dq = fwa_mixer_input_of(layer, ctx, d->dq, d->dproj, &layer->q, layer->shape.K);
+    grads.dk = fwa_mixer_input_of(layer, ctx, d->dk, d->dproj, &layer->k, layer->shape.K);
+    grads.dv = fwa_mixer_input_of(layer, ctx, d->dv, d->dproj, &layer->v, layer->shape.V);
+    grads.dbeta = d->dbeta;
+    grads.dlambda = d->dlambda;
+    grads.dlog_decay = d->dlog_decay;
+    return grads;
 }
 
 // The rule's inputs from the projection.

@@ -216,29 +216,18 @@ static bool adds(const ring *r, int64_t g) {
     return r->shared && g % r->across > 0;
 }
 
-// dq, dk and dv of all groups.
-static fwa_mixer_grads vector_grads(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
-                                    const fwa_mixer_scratch *d) {
-    fwa_mixer_grads all;
-    memset(&all, 0, sizeof all);
-    all.dq = fwa_mixer_input_of(layer, ctx, d->dq, d->dproj, &layer->q, layer->shape.K);
-    all.dk = fwa_mixer_input_of(layer, ctx, d->dk, d->dproj, &layer->k, layer->shape.K);
-    all.dv = fwa_mixer_input_of(layer, ctx, d->dv, d->dproj, &layer->v, layer->shape.V);
-    return all;
-}
-
 static fwa_mixer_grads grads_of(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, const fwa_mixer_scratch *d,
                                 const ring *r, const ring_scratch *x, int64_t g) {
-    const fwa_mixer_grads all = vector_grads(layer, ctx, d);
+    const fwa_mixer_grads all = fwa_mixer_layer_grads(layer, ctx, d);
     fwa_mixer_grads grads;
     memset(&grads, 0, sizeof grads);
-    grads.d_o = of_group(r, d->d_o, g, r->nh);
+    grads.d_o = of_group(r, all.d_o, g, r->nh);
     grads.dq = adds(r, g) ? x->dq : of_queries(r, all.dq, g);
     grads.dk = adds(r, g) ? x->dk : of_queries(r, all.dk, g);
     grads.dv = of_group(r, all.dv, g, r->nh);
-    grads.dbeta = of_group(r, d->dbeta, g, r->nh);
-    grads.dlambda = of_group(r, d->dlambda, g, r->nh);
-    grads.dlog_decay = of_group(r, d->dlog_decay, g, r->nh);
+    grads.dbeta = of_group(r, all.dbeta, g, r->nh);
+    grads.dlambda = of_group(r, all.dlambda, g, r->nh);
+    grads.dlog_decay = of_group(r, all.dlog_decay, g, r->nh);
     view_pairs(r, x->dkeys, x->dvalues, g, &grads.d_in);
     return grads;
 }
@@ -448,7 +437,7 @@ fwa_status fwa_mixer_ring_backward(const fwa_mixer_layer *layer, const fwa_layer
     if (fwa_tensor_present(x.dvalues) && x.dvalues.shape[1] > r.n)
         FWA_TRY(backend->fill(backend, backend->stream, x.dvalues.data, 0, fwa_tensor_bytes(x.dvalues)));
     FWA_TRY(run_backward(layer, ctx, acts, d, &r, &x));
-    const fwa_mixer_grads all = vector_grads(layer, ctx, d);
+    const fwa_mixer_grads all = fwa_mixer_layer_grads(layer, ctx, d);
     FWA_TRY(return_rows(ctx, &x, all.dk, x.dkeys, r.keys));
     return return_rows(ctx, &x, all.dv, x.dvalues, r.values);
 }
