@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "core/log.h"
 #include "io/files.h"
@@ -57,6 +58,18 @@ static fwa_status write_all(const fwa_report *report, const fwa_arguments *argum
     return folder ? write_events(report, folder) : FWA_OK;
 }
 
+// A page may be written again; metrics or a configuration named by mistake stay.
+static fwa_status check_page(const char *path) {
+    char begin[16] = "";
+    FILE *file = fwa_path_is_file(path) ? fopen(path, "r") : NULL;
+    if (!file) return FWA_OK;
+    const size_t n = fread(begin, 1, sizeof begin - 1, file);
+    fclose(file);
+    FWA_CHECK(n == 0 || strcasecmp(begin, "<!DOCTYPE html>") == 0, FWA_USAGE,
+              "-o %s: this file is not a page of HTML: name another, or remove it", path);
+    return FWA_OK;
+}
+
 fwa_status fwa_cmd_report(fwa_world *world, int argc, char **argv) {
     static const fwa_option options[] = {{"-o", true}, {"--title", true}, {"--tensorboard", true}, {NULL, false}};
     fwa_arguments arguments;
@@ -66,6 +79,7 @@ fwa_status fwa_cmd_report(fwa_world *world, int argc, char **argv) {
     FWA_CHECK(world->size == 1, FWA_USAGE, "fwa report: start it without mpirun or srun");
     const char *path = fwa_arguments_value(&arguments, "-o", "report.html");
     FWA_TRY(fwa_file_check_target("-o", path));
+    FWA_TRY(check_page(path));
     FWA_TRY(fwa_report_load(&report, world, arguments.at, arguments.count));
     fwa_status status = write_all(report, &arguments, path);
     fwa_report_destroy(report);

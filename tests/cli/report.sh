@@ -130,11 +130,12 @@ expect 2 "runs/plain/checkpoints: expected a run folder"
 run "$FWA" report runs/empty -o none.html
 expect 2 "no run has made a step"
 check_not "a page about nothing" test -e none.html
-for target in nowhere/page.html plain.html/page.html runs; do
+for target in nowhere/page.html plain.html/page.html runs runs/plain/metrics.jsonl; do
     run "$FWA" report runs/plain -o $target
     expect 2 "-o $target"
     check_not "a mistake with a trace" grep -q "cmd_report.c:" err
 done
+check "metrics were written over" grep -q '"step"' runs/plain/metrics.jsonl
 run "$FWA" report runs/plain -o ''
 expect 2 "empty path"
 run "$FWA" report runs/plain -o
