@@ -146,8 +146,8 @@ static void model_problems(fwa_model_spec *spec, fwa_config *config, int64_t voc
                            "true: only the lm task has documents to part; set it to false");
     else if (spec->reset_documents && spec->N <= FWA_LM_DOCUMENT)
         fwa_config_problem(config, "data.reset_documents",
-                           "true: documents start with id %d, which a vocabulary of %lld does not have; set it to "
-                           "false, or model.vocab_size to more",
+                           "true: documents start with id %d (GPT-2's mark), which a vocabulary of %lld does not have; "
+                           "set it to false",
                            FWA_LM_DOCUMENT, (long long)spec->N);
     spec->logit_scale = config->model.logit_scale < 0 ? 1024.0 / (double)spec->D : config->model.logit_scale;
     spec->mixer_count = config->model.mixer_count;

@@ -42,6 +42,19 @@ refused ids.bin 277
 mkdir data/folder.bin
 refused data/folder.bin
 
+# Documents can be parted by GPT-2's mark alone: shards without it are used, and the log says so.
+shard unmarked.bin 300 1
+shard marked.bin 300 1
+printf '\120\304' | dd of=marked.bin bs=1 seek=1034 conv=notrunc 2>dd.txt # 50256
+for file in unmarked marked; do
+    trained 1 $file tiny-lm.yaml train.steps=1 model.vocab_size=50304 data.reset_documents=true data.train=$file.bin
+    cat out err >said.txt
+    grep -c 'document mark 50256' said.txt >$file.count
+    rm -r runs
+done
+check "nothing said of missing marks" grep -qx 1 unmarked.count
+check "marks were not found" grep -qx 0 marked.count
+
 # One bad file among good ones is found before the first step, wherever it stands.
 cp ids.bin data/train_9.bin
 train 1 refused tiny-lm.yaml

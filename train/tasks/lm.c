@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/log.h"
 #include "core/rng.h"
 #include "core/shape.h"
 #include "io/shards.h"
@@ -63,6 +64,22 @@ static fwa_status open_split(fwa_source *source, fwa_split split, const char *ke
     return FWA_OK;
 }
 
+// Shards of another tokenizer have another mark, or none: nothing would part their documents.
+static void look_for_documents(const fwa_shards *shards) {
+    enum { LOOKED_AT = 1 << 20, BLOCK = 4096 };
+    const int64_t end = fwa_min(fwa_shards_tokens(shards), LOOKED_AT);
+    int32_t block[BLOCK];
+    for (int64_t start = 0; start < end; start += BLOCK) {
+        const int64_t count = fwa_min(BLOCK, end - start);
+        fwa_shards_read(shards, start, count, block);
+        for (int64_t i = 0; i < count; i++)
+            if (block[i] == FWA_LM_DOCUMENT) return;
+    }
+    fwa_log_warn("data.reset_documents: none of the first %" PRId64 " tokens of data.train is the document mark %d, so "
+                 "no state is emptied there; shards of another tokenizer have another mark",
+                 end, FWA_LM_DOCUMENT);
+}
+
 fwa_status fwa_source_lm_create(fwa_source **out, const fwa_config *config) {
     *out = NULL;
     FWA_CHECK(config->model.vocab_size >= 1, FWA_CONFIG, "model.vocab_size is %" PRId64 "; expected at least 1",
@@ -86,6 +103,7 @@ fwa_status fwa_source_lm_create(fwa_source **out, const fwa_config *config) {
                            .destroy = lm_destroy};
     fwa_status status = FWA_OK;
     FWA_TRY_GOTO(open_split(source, FWA_SPLIT_TRAIN, "data.train", config->data.train), failed);
+    if (config->data.reset_documents) look_for_documents(task->shards[FWA_SPLIT_TRAIN]);
     if (config->data.val[0] != '\0') {
         FWA_TRY_GOTO(open_split(source, FWA_SPLIT_VAL, "data.val", config->data.val), failed);
     }
