@@ -363,6 +363,16 @@ template <int K> __device__ inline void keep_state(uint4 *to, const uint32_t (&S
         to[step * 32 + threadIdx.x % 32] = make_uint4(S[step][0], S[step][1], S[step][2], S[step][3]);
 }
 
+// The same out of accumulators, 16 columns rounded at a time.
+template <int K> __device__ inline void keep_state(uint4 *to, const float (&S)[K / 2]) {
+#pragma unroll
+    for (int step = 0; step < K / 16; step++) {
+        uint32_t rows[1][4];
+        fragment(rows[0], S, step);
+        keep_state<16>(to + step * 32, rows);
+    }
+}
+
 // Where the fragments of 16 columns v of S^T behind or before chunk c lie.
 template <int K>
 __device__ inline uint4 *state_at(uint4 *states, const chunk_task &a, int64_t head, int c, int V, int v) {

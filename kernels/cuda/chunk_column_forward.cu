@@ -201,15 +201,7 @@ __global__ void __launch_bounds__(column_threads, 3)
         at.renew();
         place_product<K, false, true>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
         if constexpr (delta) place_product<K, true, true>(m.G, m.x, m.x, m.tokens, a.documents, at.warp);
-        if (a.states) {
-            uint4 *to = state_at<K>(a.states, a, at.head, c, at.V, at.v + at.warp * 16);
-#pragma unroll
-            for (int k = 0; k < K; k += 16) {
-                uint32_t rows[1][4];
-                fragment(rows[0], S, k / 16);
-                keep_state<16>(to + k * 2, rows);
-            }
-        }
+        if (a.states) keep_state<K>(state_at<K>(a.states, a, at.head, c, at.V, at.v + at.warp * 16), S);
         __syncthreads();
         at.renew();
 #pragma unroll 1

@@ -96,5 +96,28 @@ template <int n> struct split_rows {
     }
 };
 
+// The numbers of a pair of bf16.
+struct pair_halves {
+    __device__ static float low(uint32_t pair) {
+        return __uint_as_float(pair << 16);
+    }
+    __device__ static float high(uint32_t pair) {
+        return __uint_as_float(pair & 0xffff0000u);
+    }
+};
+
+// What leaves of R: columns times `by`, rounded once. halves: pair_halves, or others for the same numbers.
+template <typename halves>
+__device__ inline void leaving_rows(uint32_t (&to)[4][4], const split_rows<32> &R, const float *by) {
+    const int t = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const float2 f = *reinterpret_cast<const float2 *>(by + i / 2 * 8 + t * 2);
+        const uint32_t high = R.high[i / 4][i % 4], low = R.low[i / 4][i % 4];
+        to[i / 4][i % 4] =
+            bf16_pair((halves::low(high) + halves::low(low)) * f.x, (halves::high(high) + halves::high(low)) * f.y);
+    }
+}
+
 } // namespace fwa
 #endif

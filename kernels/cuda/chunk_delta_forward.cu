@@ -28,18 +28,6 @@ __device__ void right_hand_side(float (&H)[32], const __nv_bfloat16 *values, con
     }
 }
 
-// What leaves of R: columns times `by`, rounded once.
-__device__ void leaving_rows(uint32_t (&to)[4][4], const split_rows<32> &R, const float *by) {
-    const int t = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const float2 f = *reinterpret_cast<const float2 *>(by + i / 2 * 8 + t * 2);
-        const uint32_t high = R.high[i / 4][i % 4], low = R.low[i / 4][i % 4];
-        to[i / 4][i % 4] = bf16_pair((__uint_as_float(high << 16) + __uint_as_float(low << 16)) * f.x,
-                                     (__uint_as_float(high & 0xffff0000u) + __uint_as_float(low & 0xffff0000u)) * f.y);
-    }
-}
-
 template <int K, bool alone>
 __global__ void __launch_bounds__(serial_threads, serial_blocks)
     delta_forward_kernel(const __grid_constant__ delta_task a, const __grid_constant__ serial_pass pass) {
@@ -110,7 +98,7 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
             products_done(O);
         }
         uint32_t leaving[4][4];
-        leaving_rows(leaving, residual, m.gates.leave);
+        leaving_rows<pair_halves>(leaving, residual, m.gates.leave);
         const float h_end = m.gates.history[63];
 #pragma unroll
         for (int i = 0; i < K / 2; i++) S[i] *= h_end;

@@ -92,23 +92,14 @@ __device__ void right_hand_side(split_rows<32> &to, const float (&H)[32], const 
 }
 
 // The numbers of a pair, by other instructions than elsewhere: those would be kept in registers from there on.
-__device__ float low_of(uint32_t pair) {
-    return __uint_as_float(__byte_perm(pair, 0, 0x1044));
-}
-__device__ float high_of(uint32_t pair) {
-    return __uint_as_float(__byte_perm(pair, 0, 0x3244));
-}
-
-// What leaves of R: columns times `by`, rounded once.
-__device__ void leaving_rows(uint32_t (&to)[4][4], const split_rows<32> &R, const float *by) {
-    const int t = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const float2 f = *reinterpret_cast<const float2 *>(by + i / 2 * 8 + t * 2);
-        const uint32_t high = R.high[i / 4][i % 4], low = R.low[i / 4][i % 4];
-        to[i / 4][i % 4] = bf16_pair((low_of(high) + low_of(low)) * f.x, (high_of(high) + high_of(low)) * f.y);
+struct other_halves {
+    __device__ static float low(uint32_t pair) {
+        return __uint_as_float(__byte_perm(pair, 0, 0x1044));
     }
-}
+    __device__ static float high(uint32_t pair) {
+        return __uint_as_float(__byte_perm(pair, 0, 0x3244));
+    }
+};
 
 // There are no registers to keep S as bf16 from one product to the next, but the compiler would: for all it knows, S
 // changes here.
@@ -214,7 +205,7 @@ template <int K, bool alone> __device__ void forward_slice(const delta_task &a, 
         const slice_group<K> own(m);
         const operand_tile x(own.tiles().x[stage]);
         uint32_t leaving[4][4];
-        leaving_rows(leaving, residual, own.gates(stage).leave);
+        leaving_rows<other_halves>(leaving, residual, own.gates(stage).leave);
         const float h_end = own.gates(stage).history[63];
 #pragma unroll
         for (int i = 0; i < K / 2; i++) S[i] *= h_end;
