@@ -17,9 +17,17 @@ typedef enum fwa_reduce { FWA_REDUCE_SUM, FWA_REDUCE_MAX, FWA_REDUCE_MIN } fwa_r
 typedef struct fwa_comm fwa_comm;
 typedef struct fwa_comm_request fwa_comm_request; // an operation under way; owned by the communicator until waited for
 
+// Bytes that this rank has given to operations of each kind: the buffer of a reduction, its own part of a gather, its
+// parts for all ranks of a reduce-scatter, as a broadcast's root the buffer, what it sends in an exchange. A group of
+// one moves nothing and counts nothing. Recorded work counts when it is recorded, not when it is launched.
+typedef struct fwa_comm_sent {
+    int64_t all_reduce, broadcast, all_gather, reduce_scatter, exchange;
+} fwa_comm_sent;
+
 struct fwa_comm {
     const char *name; // "self", "mpi", "nccl"
     int rank, size;
+    fwa_comm_sent sent; // since the group was made
     void *impl;
 
     // In place: buffer[i] = op over ranks. Sums are bit-equal on all ranks.

@@ -39,6 +39,7 @@ static fwa_status mpi_all_reduce_start(fwa_comm *comm, fwa_stream *stream, void 
     fwa_mpi_request *request;
     fwa_status status = fwa_mpi_reduce_start(group, buffer, count, dtype, op, &request);
     if (status != FWA_OK) return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    comm->sent.all_reduce += count * (int64_t)fwa_dtype_size(dtype);
     *out = (fwa_comm_request *)request;
     return FWA_OK;
 }
@@ -78,6 +79,7 @@ static fwa_status mpi_broadcast(fwa_comm *comm, fwa_stream *stream, void *buffer
     FWA_TRY(check_call(group, count, dtype));
     FWA_TRY(check_rank(group, root));
     int64_t bytes = count * (int64_t)fwa_dtype_size(dtype);
+    if (root == comm->rank) comm->sent.broadcast += bytes;
     for (int64_t start = 0; start < bytes; start += BROADCAST_BYTES) {
         int n = (int)fwa_min(BROADCAST_BYTES, bytes - start);
         FWA_TRY(fwa_mpi_fail(group, post_broadcast(group, (char *)buffer + start, n, root)));
@@ -105,6 +107,7 @@ static fwa_status mpi_all_gather(fwa_comm *comm, fwa_stream *stream, const void 
     fwa_mpi_group *group = group_of(comm);
     FWA_TRY(check_call(group, count, dtype));
     int64_t bytes = count * (int64_t)fwa_dtype_size(dtype);
+    comm->sent.all_gather += bytes;
     FWA_TRY(fwa_mpi_fail(group, post_gather(group, from, to, bytes)));
     if (bytes > 0) memmove((char *)to + comm->rank * bytes, from, (size_t)bytes);
     FWA_TRY(fwa_mpi_wait(group, &group->batch, NULL, "all_gather", bytes * comm->size));
@@ -147,6 +150,7 @@ static fwa_status mpi_reduce_scatter(fwa_comm *comm, fwa_stream *stream, const v
     fwa_mpi_group *group = group_of(comm);
     FWA_TRY(check_call(group, count, dtype));
     int64_t piece = fwa_max(1, SCATTER_BYTES / (int64_t)fwa_dtype_size(dtype) / comm->size);
+    comm->sent.reduce_scatter += count * (int64_t)fwa_dtype_size(dtype) * comm->size;
     for (int64_t start = 0; start < count; start += piece) {
         FWA_TRY(scatter_piece(group, from, to, count, dtype, start, fwa_min(piece, count - start)));
     }
@@ -170,6 +174,7 @@ static fwa_status mpi_exchange(fwa_comm *comm, fwa_stream *stream, const void *s
     if (!send) send_bytes = 0;
     if (recv_bytes > 0) FWA_TRY(check_rank(group, from));
     if (send_bytes > 0) FWA_TRY(check_rank(group, to));
+    comm->sent.exchange += send_bytes;
     FWA_TRY(fwa_mpi_fail(group, post_exchange(group, send, send_bytes, to, recv, recv_bytes, from)));
     FWA_TRY(fwa_mpi_wait(group, &group->batch, NULL, "exchange", send_bytes + recv_bytes));
     return FWA_OK;

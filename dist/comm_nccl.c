@@ -74,6 +74,7 @@ static fwa_status nccl_all_reduce(fwa_comm *comm, fwa_stream *stream, void *buff
     fwa_nccl_group *group = group_of(comm);
     FWA_TRY(check_reduce(count, dtype, reduction));
     operation op = {"all_reduce", count * (int64_t)fwa_dtype_size(dtype), NULL};
+    comm->sent.all_reduce += op.bytes;
     FWA_TRY(enter(group, &op, stream));
     return leave(group, &op, issue_reduce(group, buffer, count, dtype, reduction));
 }
@@ -96,6 +97,7 @@ static fwa_status nccl_all_reduce_start(fwa_comm *comm, fwa_stream *stream, void
     *out = NULL;
     FWA_TRY(check_reduce(count, dtype, reduction));
     operation op = {"all_reduce", count * (int64_t)fwa_dtype_size(dtype), NULL};
+    comm->sent.all_reduce += op.bytes;
     FWA_TRY(enter(group, &op, stream));
     FWA_TRY(free_request(group, &request));
     FWA_TRY(fwa_nccl_finish(group, issue_reduce(group, buffer, count, dtype, reduction), op.name, op.bytes));
@@ -123,6 +125,7 @@ static fwa_status nccl_broadcast(fwa_comm *comm, fwa_stream *stream, void *buffe
     FWA_TRY(check_call(count, dtype));
     FWA_TRY(check_rank(group, root));
     operation op = {"broadcast", count * (int64_t)fwa_dtype_size(dtype), NULL};
+    if (root == comm->rank) comm->sent.broadcast += op.bytes;
     FWA_TRY(enter(group, &op, stream));
     return leave(group, &op,
                  ncclBroadcast(buffer, buffer, (size_t)count, nccl_types[dtype], root, group->nccl, group->stream));
@@ -133,6 +136,7 @@ static fwa_status nccl_all_gather(fwa_comm *comm, fwa_stream *stream, const void
     fwa_nccl_group *group = group_of(comm);
     FWA_TRY(check_call(count, dtype));
     operation op = {"all_gather", count * (int64_t)fwa_dtype_size(dtype) * comm->size, NULL};
+    comm->sent.all_gather += op.bytes / comm->size;
     FWA_TRY(enter(group, &op, stream));
     return leave(group, &op, ncclAllGather(from, to, (size_t)count, nccl_types[dtype], group->nccl, group->stream));
 }
@@ -142,6 +146,7 @@ static fwa_status nccl_reduce_scatter(fwa_comm *comm, fwa_stream *stream, const 
     fwa_nccl_group *group = group_of(comm);
     FWA_TRY(check_call(count, dtype));
     operation op = {"reduce_scatter", count * (int64_t)fwa_dtype_size(dtype) * comm->size, NULL};
+    comm->sent.reduce_scatter += op.bytes;
     FWA_TRY(enter(group, &op, stream));
     return leave(group, &op,
                  ncclReduceScatter(from, to, (size_t)count, nccl_types[dtype], ncclSum, group->nccl, group->stream));
@@ -168,6 +173,7 @@ static fwa_status nccl_exchange(fwa_comm *comm, fwa_stream *stream, const void *
     if (in > 0) FWA_TRY(check_rank(group, from));
     operation op = {"exchange", out + in, NULL};
     if (op.bytes == 0) return FWA_OK;
+    comm->sent.exchange += out;
     FWA_TRY(enter(group, &op, stream));
     return leave(group, &op, issue_exchange(group, send, (size_t)out, to, recv, (size_t)in, from));
 }

@@ -16,6 +16,7 @@
 #include "train/memory.h"
 #include "train/profile.h"
 #include "train/startup.h"
+#include "train/traffic.h"
 
 #define WARM_UP  3
 #define PROFILED 3 // steps
@@ -70,7 +71,8 @@ static fwa_status random_source(fwa_source **out, const fwa_config *config) {
 typedef struct step_times {
     int steps;
     double *step, *host;
-    fwa_event **ended; // [steps + 1]: of the last step of the warm-up, and of each after it
+    fwa_event **ended;   // [steps + 1]: of the last step of the warm-up, and of each after it
+    fwa_traffic traffic; // of the first step, which runs call by call
 } step_times;
 
 static fwa_status open_times(step_times *times, fwa_backend *backend, int steps) {
@@ -90,16 +92,22 @@ static void close_times(step_times *times, fwa_backend *backend) {
     free((void *)times->ended);
 }
 
-static fwa_status give_step(fwa_trainer *t, const step_times *times) {
+static fwa_status give_step(fwa_trainer *t, step_times *times) {
     int64_t i = t->step - WARM_UP;
+    const fwa_traffic before = fwa_traffic_of(t);
     double start = fwa_bench_now();
     FWA_TRY(fwa_trainer_step(t));
+    if (t->step == 1) {
+        const fwa_traffic now = fwa_traffic_of(t);
+        times->traffic =
+            (fwa_traffic){now.reduced - before.reduced, now.shared - before.shared, now.exchanged - before.exchanged};
+    }
     if (i >= 0) times->host[i] = fwa_bench_now() - start;
     return i >= -1 ? t->backend->event_record(t->backend, times->ended[i + 1], t->backend->stream) : FWA_OK;
 }
 
 // The device has its next step while the host waits for the one before, as in training.
-static fwa_status time_steps(fwa_trainer *t, const step_times *times, double *first_loss, double *last_loss) {
+static fwa_status time_steps(fwa_trainer *t, step_times *times, double *first_loss, double *last_loss) {
     fwa_step_report report;
     fwa_backend *backend = t->backend;
     const int all = WARM_UP + times->steps;
@@ -115,27 +123,52 @@ static fwa_status time_steps(fwa_trainer *t, const step_times *times, double *fi
     return FWA_OK;
 }
 
-// One line of JSON. planned_bytes: of the tensors of a rank; mem_bytes: in use on its device (CPU: by its process).
+// Of the rank that has most: planned, its tensors; used, on its device (CPU: by its process). Bytes that ranks moved.
+static fwa_status gather_bytes(fwa_trainer *t, fwa_traffic *traffic, int64_t *planned, int64_t *used) {
+    fwa_comm *all = t->world->all;
+    size_t here, total;
+    FWA_TRY(t->backend->memory(t->backend, &here, &total));
+    int64_t most[2] = {(int64_t)fwa_memory_planned(t).total, (int64_t)here};
+    int64_t sums[2] = {traffic->shared, traffic->exchanged};
+    FWA_TRY(all->all_reduce(all, NULL, most, 2, FWA_I64, FWA_REDUCE_MAX));
+    FWA_TRY(all->all_reduce(all, NULL, sums, 2, FWA_I64, FWA_REDUCE_SUM));
+    *planned = most[0];
+    *used = most[1];
+    traffic->shared = sums[0];
+    traffic->exchanged = sums[1];
+    return FWA_OK;
+}
+
+static double mean(const double *seconds, int count) {
+    double sum = 0;
+    for (int i = 0; i < count; i++) sum += seconds[i];
+    return sum / count;
+}
+
+// One line of JSON. `first` and `last`: losses.
 static fwa_status print_result(fwa_trainer *t, step_times *times, double first, double last) {
     char mfu[32];
     double peak;
-    size_t used, total;
-    const double median = fwa_bench_median(times->step, times->steps);
+    int64_t planned, used;
+    fwa_traffic traffic = times->traffic;
+    const double average = mean(times->step, times->steps), median = fwa_bench_median(times->step, times->steps);
     const double host = fwa_bench_median(times->host, times->steps);
     const double tokens = (double)(t->config->train.global_batch * t->source->T), flops = fwa_startup_flops(t);
-    FWA_TRY(t->backend->memory(t->backend, &used, &total));
+    FWA_TRY(gather_bytes(t, &traffic, &planned, &used));
     FWA_TRY(fwa_startup_peak(t->backend, &peak));
     const double share = fwa_flops_mfu(flops, tokens / median, peak, t->world->size);
     snprintf(mfu, sizeof mfu, "%.4f", share);
     if (isnan(share)) snprintf(mfu, sizeof mfu, "null");
     if (t->world->rank != 0) return FWA_OK;
     printf("{\"bench\": \"step\", \"config\": \"%s\", \"parameters\": %lld, \"ranks\": %d, \"threads\": %d, "
-           "\"tokens\": %.0f, \"ms_median\": %.3f, \"ms_min\": %.3f, \"ms_host\": %.3f, \"tokens_per_s\": %.1f, "
-           "\"gflops\": %.2f, \"mfu\": %s, \"planned_bytes\": %zu, \"mem_bytes\": %zu, "
-           "\"first_loss\": %.4f, \"last_loss\": %.4f}\n",
+           "\"tokens\": %.0f, \"ms_median\": %.3f, \"ms_min\": %.3f, \"ms_mean\": %.3f, \"ms_host\": %.3f, "
+           "\"tokens_per_s\": %.1f, \"gflops\": %.2f, \"mfu\": %s, \"planned_bytes\": %lld, \"mem_bytes\": %lld, "
+           "\"reduced_bytes\": %lld, \"shared_bytes\": %lld, \"exchanged_bytes\": %lld, "
+           "\"exchanged_expected\": %lld, \"first_loss\": %.4f, \"last_loss\": %.4f}\n",
            t->config->run.name, (long long)fwa_params_count(&t->model->params), t->world->size, t->backend->threads,
-           tokens, 1e3 * median, 1e3 * times->step[0], 1e3 * host, tokens / median, 1e-9 * flops * tokens / median, mfu,
-           fwa_memory_planned(t).total, used, first, last);
+           tokens, 1e3 * median, 1e3 * times->step[0], 1e3 * average, 1e3 * host, tokens / median,
+           1e-9 * flops * tokens / median, mfu, (long long)planned, (long long)used, (long long)traffic.reduced,
+           (long long)traffic.shared, (long long)traffic.exchanged, (long long)fwa_traffic_expected(t), first, last);
     return FWA_OK;
 }
 

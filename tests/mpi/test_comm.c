@@ -314,11 +314,40 @@ static void barrier_holds_until_the_last(void **state) {
     }
 }
 
+static bool sent_is(const fwa_comm *c, int64_t reduced, int64_t broadcast, int64_t gathered, int64_t scattered,
+                    int64_t exchanged) {
+    const fwa_comm_sent *s = &c->sent;
+    return s->all_reduce == reduced && s->broadcast == broadcast && s->all_gather == gathered &&
+           s->reduce_scatter == scattered && s->exchange == exchanged;
+}
+
 static fwa_comm *own_group(void) {
     fwa_comm *own = NULL;
     MPI_Comm all = MPI_COMM_WORLD;
     ASSERT_ALL(fwa_comm_mpi_create(&own, &all) == FWA_OK);
     return own;
+}
+
+// Counted by hand: elements times their size, a broadcast at its root alone, an exchange's side that sends.
+static void what_a_rank_gives_is_counted(void **state) {
+    (void)state;
+    fwa_comm *own = own_group();
+    const int n = own->size, rank = own->rank;
+    double from[8 * 64] = {0}, to[8 * 64];
+    fwa_comm_request *request;
+    bool good = n <= 64 && sent_is(own, 0, 0, 0, 0, 0);
+    good &= own->all_reduce(own, NULL, from, 7, FWA_F64, FWA_REDUCE_SUM) == FWA_OK;                  // 56 bytes
+    good &= own->all_reduce_start(own, NULL, from, 5, FWA_BF16, FWA_REDUCE_SUM, &request) == FWA_OK; // 10
+    good &= own->wait(own, NULL, request) == FWA_OK;
+    good &= own->broadcast(own, NULL, from, 3, FWA_F32, n - 1) == FWA_OK;   // 12 at the last rank
+    good &= own->all_gather(own, NULL, from, to, 6, FWA_I32) == FWA_OK;     // 24
+    good &= own->reduce_scatter(own, NULL, from, to, 2, FWA_F64) == FWA_OK; // 16 for each rank
+    const bool sends = rank<n - 1, receives = rank> 0;
+    good &= own->exchange(own, NULL, sends ? from : NULL, 100, rank + 1, receives ? to : NULL, 100, rank - 1) == FWA_OK;
+    good &= own->barrier(own) == FWA_OK;
+    good &= sent_is(own, 66, rank == n - 1 ? 12 : 0, 24, 16 * n, sends ? 100 : 0);
+    ASSERT_ALL(good);
+    own->destroy(own);
 }
 
 static void a_missing_rank_is_named_in_time(void **state) {
@@ -370,6 +399,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(broadcast_from_every_root),
         cmocka_unit_test(exchange_in_a_ring_and_in_a_line),
         cmocka_unit_test(barrier_holds_until_the_last),
+        cmocka_unit_test(what_a_rank_gives_is_counted),
         cmocka_unit_test(a_missing_rank_is_named_in_time),
         cmocka_unit_test(unequal_sizes_are_an_error),
     };
