@@ -67,8 +67,8 @@ typedef struct fwa_config {
     } model;
     struct {
         int name, format;
-        int64_t width_min, width_max;
-    } task;
+        int64_t width_min, width_max, examples;
+    } task; // examples 0: one a sequence
     struct {
         char train[FWA_CONFIG_TEXT], val[FWA_CONFIG_TEXT];
         bool reset_documents;

@@ -6,7 +6,7 @@
 
 #include "core/version.h"
 #include "train/export.h"
-#include "train/tasks/task.h"
+#include "train/tasks/addition.h"
 
 // A value as the configuration prints it: a number, a truth value, a list, a text with or without quotes.
 static json_t *value_of(const char *text) {
@@ -150,9 +150,10 @@ fwa_status fwa_export_describe_llama(const fwa_checkpoint_state *state, const fw
         json_pack("{s:s, s:i, s:s, s:I, s:I}", "format", FWA_EXPORT_FORMAT, "version", FWA_EXPORT_VERSION, "made_by",
                   fwa_version_text(), "step", (json_int_t)state->step, "tokens", (json_int_t)state->tokens);
     bool good = root && sizes && own && json_object_update(root, sizes) == 0;
+    const int32_t end = config->task.name == FWA_TASK_ADDITION ? FWA_ADDITION_END : spec->document;
     if (good && spec->vocab > spec->document)
         good = json_object_set_new(root, "bos_token_id", json_integer(spec->document)) == 0 &&
-               json_object_set_new(root, "eos_token_id", json_integer(spec->document)) == 0;
+               json_object_set_new(root, "eos_token_id", json_integer(end)) == 0;
     fwa_status status = good ? add_config(own, config)
                              : fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "no memory for config.json");
     json_decref(sizes);

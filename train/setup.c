@@ -130,6 +130,23 @@ static void setup_mixer(fwa_mixer_spec *spec, fwa_config *config, const fwa_mixe
     }
 }
 
+static void document_problems(const fwa_model_spec *spec, fwa_config *config) {
+    const bool addition = config->task.name == FWA_TASK_ADDITION;
+    if (spec->reset_documents && !addition && spec->N <= spec->document)
+        fwa_config_problem(config, "data.reset_documents",
+                           "true: documents start with id %d (GPT-2's mark), which a vocabulary of %lld does not have; "
+                           "set it to false",
+                           spec->document, (long long)spec->N);
+    if (config->task.examples > 0 && !addition)
+        fwa_config_problem(config, "task.examples", "%lld: only examples of addition are packed; set it to 0",
+                           (long long)config->task.examples);
+    else if (config->task.examples > 0 && !spec->reset_documents)
+        fwa_config_problem(config, "task.examples",
+                           "%lld: an example would see those in front of it in its sequence; set data.reset_documents "
+                           "to true, or this to 0 for one example a sequence",
+                           (long long)config->task.examples);
+}
+
 static void model_problems(fwa_model_spec *spec, fwa_config *config, int64_t vocab) {
     memset(spec, 0, sizeof *spec);
     spec->L = config->model.layers;
@@ -140,15 +157,8 @@ static void model_problems(fwa_model_spec *spec, fwa_config *config, int64_t voc
     spec->N = config->model.vocab_size;
     spec->vocab = vocab;
     spec->reset_documents = config->data.reset_documents;
-    spec->document = FWA_LM_DOCUMENT;
-    if (spec->reset_documents && config->task.name != FWA_TASK_LM)
-        fwa_config_problem(config, "data.reset_documents",
-                           "true: only the lm task has documents to part; set it to false");
-    else if (spec->reset_documents && spec->N <= FWA_LM_DOCUMENT)
-        fwa_config_problem(config, "data.reset_documents",
-                           "true: documents start with id %d (GPT-2's mark), which a vocabulary of %lld does not have; "
-                           "set it to false",
-                           FWA_LM_DOCUMENT, (long long)spec->N);
+    spec->document = fwa_source_document(config);
+    document_problems(spec, config);
     spec->logit_scale = config->model.logit_scale < 0 ? 1024.0 / (double)spec->D : config->model.logit_scale;
     spec->mixer_count = config->model.mixer_count;
     if (spec->vocab > spec->N)

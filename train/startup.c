@@ -72,6 +72,11 @@ static void log_data(const fwa_trainer *t) {
     char a[32], b[32];
     const fwa_config *config = t->config;
     int64_t needed = config->train.steps * config->train.global_batch;
+    if (config->task.examples > 0) {
+        fwa_log_info("  data        %s: %s examples packed into %s sequences a step", t->source->name,
+                     fwa_text_count(config->task.examples, a), fwa_text_count(config->train.global_batch, b));
+        return;
+    }
     if (!t->source || t->source->sequences[FWA_SPLIT_TRAIN] == INT64_MAX) {
         fwa_log_info("  data        %s", t->source ? t->source->name : config->data.train);
         return;

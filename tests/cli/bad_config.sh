@@ -98,7 +98,12 @@ refused tiny.yaml "parallel.sp=2" "parallel.sp" "got 2 with 1 ranks"
 refused tiny.yaml "parallel.zero=2" "parallel.zero" "[0, 1]"
 refused tiny.yaml "parallel.sp_strategy=gather" "parallel.sp_strategy" "set it to auto or ring"
 refused tiny-lm.yaml "data.reset_documents=true" "data.reset_documents" "50256" "277"
-refused tiny.yaml "data.reset_documents=true" "data.reset_documents" "set it to false"
+refused tiny.yaml "task.examples=8" "task.examples" "set data.reset_documents to true"
+refused tiny-lm.yaml "task.examples=8" "task.examples" "only examples of addition"
+refused tiny.yaml "task.examples=-1" "task.examples" "[0, 16777216]"
+refused tiny.yaml "task.examples=64 data.reset_documents=true train.seq_len=50" "train.global_batch is 8" \
+    "training update 1 need" "sequences of train.seq_len 50" "smallest train.global_batch"
+refused tiny.yaml "task.examples=8 data.reset_documents=true train.seq_len=5" "train.seq_len" "5" "need 23"
 run "$FWA" info
 if ! sed -n '/^  cuda/,/^$/p' out | grep -q 'device [0-9]'; then
     refused tiny.yaml "run.backend=cuda" "run.backend: cpu"

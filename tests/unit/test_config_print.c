@@ -28,6 +28,7 @@ static const setting others[] = {
     {"task.format", "paper"},
     {"task.width_min", "2"},
     {"task.width_max", "7"},
+    {"task.examples", "9"},
     {"data.train", "data/tokens/*?[0-9].bin"},
     {"data.val", "*.bin"},
     {"data.reset_documents", "true"},

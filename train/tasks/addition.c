@@ -6,9 +6,12 @@
 
 #include "core/rng.h"
 #include "core/shape.h"
+#include "train/tasks/addition_packed.h"
 
 #define MAX_WIDTH  FWA_ADDITION_MAX_WIDTH
 #define MAX_LENGTH (3 * MAX_WIDTH + 15)
+
+#define BRACKET_TOKENS 14 // of an example in brackets, besides its digits
 
 // A number; digit[0] is the lowest.
 typedef struct number {
@@ -36,16 +39,35 @@ static uint64_t draw(uint64_t key, int64_t index, int operand, int64_t place, in
     return fwa_rng_below(key, (uint64_t)index, (uint64_t)(operand * (1 + MAX_WIDTH) + place), (uint64_t)bound);
 }
 
-static int64_t draw_width(uint64_t key, int64_t index, int operand, int64_t width_min, int64_t width_max) {
-    return width_min + (int64_t)draw(key, index, operand, 0, width_max - width_min + 1);
+static int64_t draw_width(const fwa_addition_draws *from, int64_t index, int operand) {
+    return from->width_min + (int64_t)draw(from->key, index, operand, 0, from->width_max - from->width_min + 1);
 }
 
-static void draw_digits(number *out, uint64_t key, int64_t index, int operand, int64_t width, bool leading_zero) {
+static void draw_widths(const fwa_addition_draws *from, int64_t index, int64_t width[2]) {
+    width[0] = draw_width(from, index, 0);
+    width[1] = from->format == FWA_ADDITION_PAPER ? width[0] : draw_width(from, index, 1);
+}
+
+// Digit i of an operand, 0 the lowest. The highest of several is 0 in the paper's format only.
+static int draw_digit(const fwa_addition_draws *from, int64_t index, int operand, int64_t width, int64_t i) {
+    const bool nonzero = i == width - 1 && width > 1 && from->format != FWA_ADDITION_PAPER;
+    return nonzero + (int)draw(from->key, index, operand, 1 + i, nonzero ? 9 : 10);
+}
+
+static void draw_number(number *out, const fwa_addition_draws *from, int64_t index, int operand, int64_t width) {
     out->width = width;
-    for (int64_t i = 0; i < width; i++) {
-        const bool nonzero = i == width - 1 && width > 1 && !leading_zero;
-        out->digit[i] = (uint8_t)(nonzero + draw(key, index, operand, 1 + i, nonzero ? 9 : 10));
+    for (int64_t i = 0; i < width; i++) out->digit[i] = (uint8_t)draw_digit(from, index, operand, width, i);
+}
+
+// Whether the sum has one digit more than the wider operand: told by the highest pair of digits that is not 9.
+static bool carries(const fwa_addition_draws *from, int64_t index, const int64_t width[2]) {
+    for (int64_t i = fwa_max(width[0], width[1]) - 1; i >= 0; i--) {
+        int sum = 0;
+        for (int n = 0; n < 2; n++)
+            if (i < width[n]) sum += draw_digit(from, index, n, width[n], i);
+        if (sum != 9) return sum > 9;
     }
+    return false;
 }
 
 // out = a + b with one digit more than the wider operand; the top one may be 0.
@@ -103,20 +125,36 @@ static void write_paper(text *to, const number *a, const number *b, const number
     put(to, FWA_ADDITION_END);
 }
 
-static void write_example(text *to, fwa_addition_format format, int64_t width_min, int64_t width_max, uint64_t key,
-                          int64_t index) {
+static void write_example(text *to, const fwa_addition_draws *from, int64_t index) {
     number a, b, sum;
-    const bool paper = format == FWA_ADDITION_PAPER;
-    const int64_t width_a = draw_width(key, index, 0, width_min, width_max);
-    const int64_t width_b = paper ? width_a : draw_width(key, index, 1, width_min, width_max);
-    draw_digits(&a, key, index, 0, width_a, paper);
-    draw_digits(&b, key, index, 1, width_b, paper);
+    int64_t width[2];
+    draw_widths(from, index, width);
+    draw_number(&a, from, index, 0, width[0]);
+    draw_number(&b, from, index, 1, width[1]);
     add(&sum, &a, &b);
     to->length = 0;
-    if (paper)
+    if (from->format == FWA_ADDITION_PAPER)
         write_paper(to, &a, &b, &sum);
     else
         write_bracket(to, &a, &b, &sum);
+}
+
+int64_t fwa_addition_places(const fwa_addition_draws *from, int64_t index) {
+    int64_t width[2];
+    draw_widths(from, index, width);
+    if (from->format == FWA_ADDITION_PAPER) return fwa_addition_length(from->format, width[0]) - 1;
+    const int64_t sum = fwa_max(width[0], width[1]) + carries(from, index, width);
+    return width[0] + width[1] + sum + BRACKET_TOKENS - 1;
+}
+
+void fwa_addition_write(const fwa_addition_draws *from, int64_t index, int64_t T, int32_t *tokens, int32_t *targets) {
+    text example;
+    write_example(&example, from, index);
+    for (int64_t t = 0; t < T; t++) {
+        const int64_t next = t + 1;
+        tokens[t] = t < example.length ? example.token[t] : FWA_ADDITION_PAD;
+        targets[t] = next >= example.answer && next < example.length ? example.token[next] : FWA_NO_TARGET;
+    }
 }
 
 static fwa_status check_widths(int64_t width_min, int64_t width_max) {
@@ -138,31 +176,23 @@ fwa_status fwa_addition_example(fwa_addition_format format, fwa_addition_measure
               " (train.seq_len auto takes what is needed)",
               T, width_max, need);
     FWA_CHECK(index >= 0, FWA_USAGE, "example number %" PRId64 "; expected one >= 0", index);
-    text example;
-    write_example(&example, format, width_min, width_max, key, index);
-    for (int64_t t = 0; t < T; t++) {
-        const int64_t next = t + 1;
-        tokens[t] = t < example.length ? example.token[t] : FWA_ADDITION_PAD;
-        targets[t] = next >= example.answer && next < example.length ? example.token[next] : FWA_NO_TARGET;
-    }
+    const fwa_addition_draws from = {format, width_min, width_max, key};
+    fwa_addition_write(&from, index, T, tokens, targets);
     return FWA_OK;
 }
 
-typedef struct addition {
-    fwa_addition_format format;
-    int64_t width_min, width_max;
-    uint64_t key[2]; // by split
-} addition;
-
-static fwa_status addition_fill(const fwa_source *source, fwa_split split, int64_t first, int64_t count,
-                                int32_t *tokens, int32_t *targets) {
-    const addition *task = source->impl;
-    for (int64_t i = 0; i < count; i++) {
-        FWA_TRY(fwa_addition_example(task->format, FWA_ADDITION_UPTO, task->width_min, task->width_max,
-                                     task->key[split], first + i, source->T, tokens + i * source->T,
-                                     targets + i * source->T));
-    }
+static fwa_status fill_single(const fwa_source *source, fwa_split split, int64_t first, int64_t count, int32_t *tokens,
+                              int32_t *targets) {
+    const fwa_addition_packed *task = source->impl;
+    FWA_CHECK(first >= 0, FWA_USAGE, "example number %" PRId64 "; expected one >= 0", first);
+    for (int64_t i = 0; i < count; i++, tokens += source->T, targets += source->T)
+        fwa_addition_write(&task->draws[split], first + i, source->T, tokens, targets);
     return FWA_OK;
+}
+
+static fwa_status fill_packed(const fwa_source *source, fwa_split split, int64_t first, int64_t count, int32_t *tokens,
+                              int32_t *targets) {
+    return fwa_addition_packed_fill(source->impl, split, first, count, tokens, targets);
 }
 
 static void addition_destroy(fwa_source *source) {
@@ -184,27 +214,41 @@ static fwa_status check_config(const fwa_config *config, int64_t need) {
     return FWA_OK;
 }
 
+// What the configuration's run reads: each update once, and the batches of a validation.
+static fwa_status check_packed(const fwa_addition_packed *task, const fwa_config *config) {
+    const int64_t updates[2] = {config->train.steps, config->eval.every > 0 ? config->eval.batches : 0};
+    return task->examples > 0 ? fwa_addition_packed_check(task, updates) : FWA_OK;
+}
+
 fwa_status fwa_source_addition_create(fwa_source **out, const fwa_config *config) {
     const fwa_addition_format format = (fwa_addition_format)config->task.format;
     const int64_t need = fwa_addition_length(format, config->task.width_max) - 1;
+    fwa_status status = FWA_OK;
     *out = NULL;
     FWA_TRY(check_config(config, need));
     fwa_source *source = calloc(1, sizeof *source);
-    addition *task = calloc(1, sizeof *task);
+    fwa_addition_packed *task = calloc(1, sizeof *task);
     if (source == NULL || task == NULL) {
         free(source);
         free(task);
         FWA_FAIL(FWA_MEMORY, "no memory for the addition task");
     }
-    *task = (addition){.format = format, .width_min = config->task.width_min, .width_max = config->task.width_max};
-    for (int split = 0; split < 2; split++) task->key[split] = fwa_addition_key(config->run.seed, (fwa_split)split);
     *source = (fwa_source){.name = "addition",
                            .T = config->train.seq_len > 0 ? config->train.seq_len : need,
                            .vocab = FWA_ADDITION_VOCAB,
                            .sequences = {INT64_MAX, INT64_MAX},
                            .impl = task,
-                           .fill = addition_fill,
+                           .fill = config->task.examples > 0 ? fill_packed : fill_single,
                            .destroy = addition_destroy};
+    *task = (fwa_addition_packed){
+        .examples = config->task.examples, .sequences = config->train.global_batch, .T = source->T};
+    for (int split = 0; split < 2; split++)
+        task->draws[split] = (fwa_addition_draws){format, config->task.width_min, config->task.width_max,
+                                                  fwa_addition_key(config->run.seed, (fwa_split)split)};
+    FWA_TRY_GOTO(check_packed(task, config), failed);
     *out = source;
     return FWA_OK;
+failed:
+    addition_destroy(source);
+    return status;
 }

@@ -17,6 +17,13 @@ typedef enum fwa_addition_measure {
     FWA_ADDITION_EXACT // both operands have exactly `max` digits
 } fwa_addition_measure;
 
+// What an example is drawn from, besides its number.
+typedef struct fwa_addition_draws {
+    fwa_addition_format format;
+    int64_t width_min, width_max; // 1 <= width_min <= width_max <= FWA_ADDITION_MAX_WIDTH
+    uint64_t key;
+} fwa_addition_draws;
+
 // Tokens of the longest example: bracket 3n+15 with begin and end, paper 3n+5.
 int64_t fwa_addition_length(fwa_addition_format format, int64_t width_max);
 
@@ -28,6 +35,12 @@ uint64_t fwa_addition_key(int64_t seed, fwa_split split);
 FWA_MUST_CHECK fwa_status fwa_addition_example(fwa_addition_format format, fwa_addition_measure measure,
                                                int64_t width_min, int64_t width_max, uint64_t key, int64_t index,
                                                int64_t T, int32_t *tokens, int32_t *targets);
+
+// Places that example number `index` takes of a sequence, 1 less than it has tokens: inputs and targets are shifted by
+// one. Draws few of the digits. index >= 0.
+int64_t fwa_addition_places(const fwa_addition_draws *from, int64_t index);
+// That example into tokens, targets [T], T >= its places, as fwa_addition_example does.
+void fwa_addition_write(const fwa_addition_draws *from, int64_t index, int64_t T, int32_t *tokens, int32_t *targets);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,10 @@ int64_t fwa_source_vocab(const fwa_config *config) {
     return fwa_min(config->model.vocab_size, FWA_LM_VOCAB);
 }
 
+int32_t fwa_source_document(const fwa_config *config) {
+    return config->task.name == FWA_TASK_ADDITION ? FWA_ADDITION_BEGIN : FWA_LM_DOCUMENT;
+}
+
 int64_t fwa_source_length(const fwa_config *config) {
     if (config->train.seq_len > 0) return config->train.seq_len;
     if (config->task.name == FWA_TASK_LM) return FWA_LM_LENGTH;

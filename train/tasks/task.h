@@ -32,6 +32,8 @@ struct fwa_source {
 
 // Ids that the configuration's task uses, known without its data.
 int64_t fwa_source_vocab(const fwa_config *config);
+// Id that starts a document of its sequences.
+int32_t fwa_source_document(const fwa_config *config);
 // Tokens of one of its sequences, known without its data.
 int64_t fwa_source_length(const fwa_config *config);
 // The source that the configuration names. Owned by the caller (source->destroy).
@@ -41,7 +43,9 @@ FWA_MUST_CHECK fwa_status fwa_source_create(fwa_source **out, const fwa_config *
 // may be absent (data.val empty) where eval.every is 0: sequences[FWA_SPLIT_VAL] is 0 and filling from it fails.
 FWA_MUST_CHECK fwa_status fwa_source_lm_create(fwa_source **out, const fwa_config *config);
 // Variable-length addition (docs/addition.md), operand widths task.width_min .. width_max. T = train.seq_len,
-// right-padded (auto, 0: what the longest example needs, fwa_addition_length - 1).
+// right-padded (auto, 0: what the longest example needs, fwa_addition_length - 1). Sequence i is example i; with
+// task.examples E > 0 it is number i % G of update i / G, whose examples n*E .. n*E+E-1 lie in G = train.global_batch
+// sequences (addition_packed.h). FWA_CONFIG where an update of the run, or a batch of its validation, does not fit.
 FWA_MUST_CHECK fwa_status fwa_source_addition_create(fwa_source **out, const fwa_config *config);
 
 // Order-independent hash of sequences: the sum over them of a hash of (number, tokens, targets), so that ranks can add
