@@ -1,4 +1,4 @@
-// fwa report RUN ... [-o FILE.html] [--title TEXT] [--tensorboard FOLDER]
+// fwa report RUN ... [-o FILE] [--title TEXT] [--figures FOLDER] [--tensorboard FOLDER]
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,9 @@
 #include "io/tfevents.h"
 #include "train/arguments.h"
 #include "train/commands.h"
+#include "train/report_export.h"
 #include "train/report_page.h"
+#include "train/report_panels.h"
 
 // What a run's event file stands under: the last two parts of its path, of a single run the last one.
 static const char *events_name(const fwa_report *report, int i) {
@@ -45,33 +47,75 @@ static fwa_status write_events(const fwa_report *report, const char *folder) {
     return FWA_OK;
 }
 
-static fwa_status write_all(const fwa_report *report, const fwa_arguments *arguments, const char *path) {
-    const char *folder = fwa_arguments_value(arguments, "--tensorboard", NULL);
+static bool ends_with(const char *path, const char *end) {
+    const size_t bytes = strlen(path), last = strlen(end);
+    return bytes >= last && !strcasecmp(path + bytes - last, end);
+}
+
+// What -o names: the page, or by its ending the table of configurations.
+typedef struct form {
+    const char *ending, *begin; // of the file's name; of what this program writes there
+    fwa_status (*table)(const fwa_report *report, FILE *out);
+} form;
+
+static const form *form_of(const char *path) {
+    static const form forms[] = {{".md", "| run |", fwa_report_markdown}, {".csv", "run,runs,", fwa_report_csv}};
+    static const form page = {"", "<!DOCTYPE html>", NULL};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (ends_with(path, forms[i].ending)) return &forms[i];
+    return &page;
+}
+
+static fwa_status write_table(const fwa_report *report, const form *what, const char *path) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    FWA_CHECK(out, FWA_MEMORY, "no memory for %s", path);
+    fwa_status status = what->table(report, out);
+    if (fclose(out) && status == FWA_OK)
+        status = fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "no memory for %s", path);
+    if (status == FWA_OK) status = fwa_write_bytes(path, text, bytes);
+    free(text);
+    return status;
+}
+
+static fwa_status write_page(const fwa_report *report, const fwa_arguments *arguments, const char *path) {
     const char *given = report->groups == 1 ? report->group[0].name : arguments->at[0];
     char title[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(title, "%s", given));
     for (size_t n = strlen(title); n > 1 && title[n - 1] == '/'; n--) title[n - 1] = '\0';
     const char *name = strrchr(title, '/') ? strrchr(title, '/') + 1 : title;
     if (report->groups > 1 && arguments->count > 1) name = "Comparison of runs";
-    FWA_TRY(fwa_report_page(report, fwa_arguments_value(arguments, "--title", name), path));
-    fwa_log_info("%s: %d %s", path, report->runs, report->runs == 1 ? "run" : "runs");
-    return folder ? write_events(report, folder) : FWA_OK;
+    return fwa_report_page(report, fwa_arguments_value(arguments, "--title", name), path);
 }
 
-// A page may be written again; metrics or a configuration named by mistake stay.
-static fwa_status check_page(const char *path) {
+static fwa_status write_all(const fwa_report *report, const fwa_arguments *arguments, const char *path) {
+    const char *events = fwa_arguments_value(arguments, "--tensorboard", NULL);
+    const char *figures = fwa_arguments_value(arguments, "--figures", NULL);
+    const form *what = form_of(path);
+    FWA_TRY(what->table ? write_table(report, what, path) : write_page(report, arguments, path));
+    fwa_log_info("%s: %d %s", path, report->runs, report->runs == 1 ? "run" : "runs");
+    if (figures) FWA_TRY(fwa_report_figures(report, figures));
+    return events ? write_events(report, events) : FWA_OK;
+}
+
+// A report may be written again; metrics, a configuration or a page of notes named by mistake stay.
+static fwa_status check_target(const char *path) {
+    const form *what = form_of(path);
     char begin[16] = "";
     FILE *file = fwa_path_is_file(path) ? fopen(path, "r") : NULL;
     if (!file) return FWA_OK;
-    const size_t n = fread(begin, 1, sizeof begin - 1, file);
+    const size_t n = fread(begin, 1, strlen(what->begin), file);
     fclose(file);
-    FWA_CHECK(n == 0 || strcasecmp(begin, "<!DOCTYPE html>") == 0, FWA_USAGE,
-              "-o %s: this file is not a page of HTML: name another, or remove it", path);
+    FWA_CHECK(n == 0 || strcasecmp(begin, what->begin) == 0, FWA_USAGE,
+              "-o %s: this file is not %s: name another, or remove it", path,
+              what->table ? "a table of fwa report" : "a page of HTML");
     return FWA_OK;
 }
 
 fwa_status fwa_cmd_report(fwa_world *world, int argc, char **argv) {
-    static const fwa_option options[] = {{"-o", true}, {"--title", true}, {"--tensorboard", true}, {NULL, false}};
+    static const fwa_option options[] = {
+        {"-o", true}, {"--title", true}, {"--figures", true}, {"--tensorboard", true}, {NULL, false}};
     fwa_arguments arguments;
     fwa_report *report = NULL;
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
@@ -79,7 +123,7 @@ fwa_status fwa_cmd_report(fwa_world *world, int argc, char **argv) {
     FWA_CHECK(world->size == 1, FWA_USAGE, "fwa report: start it without mpirun or srun");
     const char *path = fwa_arguments_value(&arguments, "-o", "report.html");
     FWA_TRY(fwa_file_check_target("-o", path));
-    FWA_TRY(check_page(path));
+    FWA_TRY(check_target(path));
     FWA_TRY(fwa_report_load(&report, world, arguments.at, arguments.count));
     fwa_status status = write_all(report, &arguments, path);
     fwa_report_destroy(report);

@@ -98,7 +98,7 @@ static const fwa_command commands[] = {
      "  --base C       another base than the file's\n"
      "  --launch 'C'   starts every point with this command in front, such as 'mpirun -np 4'\n"
      "  --eval 'W'     behind every point that finishes: fwa eval POINT W --json POINT/eval.json, such as\n"
-     "                 '--widths 33-48'; exact match of the addition task then stands in the table\n"
+     "                 '--widths 32-48'; exact match of the addition task then stands in the table\n"
      "  --csv FILE     where the CSV goes\n"
      "\n"
      "SIGTERM, SIGINT, SIGUSR1 or SIGUSR2: the point under way saves, and the sweep leaves with exit code 75; the "
@@ -106,14 +106,16 @@ static const fwa_command commands[] = {
      "command continues it. Exit codes: 0 all points finished or stopped by train.stop_after, 1 points failed, 2 the\n"
      "sweep or a point's configuration is wrong, 75 stopped by a signal; with --point that of the point.\n",
      fwa_cmd_sweep},
-    {"report", "RUN ... [-o FILE.html] [--title TEXT] [--tensorboard FOLDER]", "draw runs into one HTML page",
+    {"report", "RUN ... [-o FILE] [--title TEXT] [--figures FOLDER] [--tensorboard FOLDER]",
+     "draw runs into one HTML page, or a table",
      "RUN is a run folder, or a folder that holds run folders, such as a sweep's. The page needs no other file and no\n"
      "JavaScript: losses and perplexity by tokens, learning rate, gradient norm, throughput, and how configurations\n"
      "differ. Runs that differ in the seed only become one line, with mean and standard deviation. Results that\n"
      "`fwa eval RUN --json RUN/FILE.json` left in a run folder are shown as well.\n"
      "\n"
-     "  -o FILE              default report.html\n"
+     "  -o FILE              default report.html; FILE.md or FILE.csv is a table, a line a configuration\n"
      "  --title TEXT         default: the name of the run or of the folder\n"
+     "  --figures F          writes the figures as SVG files into folder F, too\n"
      "  --tensorboard F      writes event files for TensorBoard into folder F, too\n",
      fwa_cmd_report},
     {"export",

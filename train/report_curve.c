@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/shape.h"
+#include "train/report_scores.h"
 
 static double value_of(const fwa_metrics_row *row, fwa_report_measure measure) {
     switch (measure) {
@@ -40,16 +41,27 @@ static int64_t points_of(const fwa_report_run *run, fwa_report_measure measure) 
     return by_width(measure) ? run->score_count : run->count;
 }
 
+// What a curve is of.
+typedef struct view {
+    fwa_report_measure measure;
+    bool by_updates;
+} view;
+
 // Point i of a run; false where it has no finite value.
-static bool point_of(const fwa_report_run *run, fwa_report_measure measure, int64_t i, double *x, double *y) {
-    if (by_width(measure)) {
-        *x = (double)run->scores[i].width;
-        *y = 100.0 * (measure == FWA_REPORT_UPTO ? run->scores[i].upto : run->scores[i].exact);
+static bool point_of(const fwa_report_run *run, const view *v, int64_t i, fwa_curve_point *point) {
+    double error = 0.0;
+    if (by_width(v->measure)) {
+        const fwa_report_share share = fwa_report_share_at(run, v->measure == FWA_REPORT_EXACT, run->scores[i].width);
+        point->x = (double)run->scores[i].width;
+        point->y = 100.0 * share.value;
+        if (isfinite(share.error)) error = 100.0 * share.error;
     } else {
-        *x = (double)run->rows[i].tokens;
-        *y = value_of(&run->rows[i], measure);
+        point->x = (double)(v->by_updates ? run->rows[i].step : run->rows[i].tokens);
+        point->y = value_of(&run->rows[i], v->measure);
     }
-    return isfinite(*y);
+    point->low = point->y - error;
+    point->high = point->y + error;
+    return isfinite(point->y);
 }
 
 // What falls into one stretch of x.
@@ -59,30 +71,29 @@ typedef struct bin {
 } bin;
 
 // The range of x over a group's points.
-static bool range_of(const fwa_report_run *run, int runs, fwa_report_measure measure, double *low, double *high) {
-    double x, y;
+static bool range_of(const fwa_report_run *run, int runs, const view *v, double *low, double *high) {
+    fwa_curve_point at;
     *low = INFINITY;
     *high = -INFINITY;
     for (int r = 0; r < runs; r++)
-        for (int64_t i = 0; i < points_of(&run[r], measure); i++) {
-            if (!point_of(&run[r], measure, i, &x, &y)) continue;
-            *low = fmin(*low, x);
-            *high = fmax(*high, x);
+        for (int64_t i = 0; i < points_of(&run[r], v->measure); i++) {
+            if (!point_of(&run[r], v, i, &at)) continue;
+            *low = fmin(*low, at.x);
+            *high = fmax(*high, at.x);
         }
     return *low <= *high;
 }
 
-static void fill_bins(bin *bins, int count, const fwa_report_run *run, fwa_report_measure measure, double low,
-                      double high) {
-    double x, y;
+static void fill_bins(bin *bins, int count, const fwa_report_run *run, const view *v, double low, double high) {
+    fwa_curve_point at;
     memset(bins, 0, (size_t)count * sizeof *bins);
-    for (int64_t i = 0; i < points_of(run, measure); i++) {
-        if (!point_of(run, measure, i, &x, &y)) continue;
-        bin *b = &bins[high > low ? fwa_min((int)((x - low) / (high - low) * count), count - 1) : 0];
-        b->low = b->count ? fmin(b->low, y) : y;
-        b->high = b->count ? fmax(b->high, y) : y;
-        b->x += x;
-        b->y += y;
+    for (int64_t i = 0; i < points_of(run, v->measure); i++) {
+        if (!point_of(run, v, i, &at)) continue;
+        bin *b = &bins[high > low ? fwa_min((int)((at.x - low) / (high - low) * count), count - 1) : 0];
+        b->low = b->count ? fmin(b->low, at.low) : at.low;
+        b->high = b->count ? fmax(b->high, at.high) : at.high;
+        b->x += at.x;
+        b->y += at.y;
         b->count++;
     }
 }
@@ -115,11 +126,10 @@ static bool join_bins(const bin *bins, int runs, int stride, fwa_curve_point *po
     return true;
 }
 
-static void make_curve(fwa_curve *curve, bin *bins, const fwa_report_run *run, int runs, fwa_report_measure measure,
-                       int points) {
+static void make_curve(fwa_curve *curve, bin *bins, const fwa_report_run *run, int runs, const view *v, int points) {
     double low, high;
-    if (!range_of(run, runs, measure, &low, &high)) return;
-    for (int r = 0; r < runs; r++) fill_bins(&bins[(size_t)r * (size_t)points], points, &run[r], measure, low, high);
+    if (!range_of(run, runs, v, &low, &high)) return;
+    for (int r = 0; r < runs; r++) fill_bins(&bins[(size_t)r * (size_t)points], points, &run[r], v, low, high);
     for (int i = 0; i < points; i++) curve->count += join_bins(&bins[i], runs, points, &curve->at[curve->count]);
 }
 
@@ -130,7 +140,8 @@ fwa_status fwa_report_curve(fwa_curve *curve, const fwa_report *report, int grou
     curve->at = calloc((size_t)points, sizeof *curve->at);
     bin *bins = calloc((size_t)g->count * (size_t)points, sizeof *bins);
     bool good = curve->at && bins;
-    if (good) make_curve(curve, bins, &report->run[g->first], g->count, measure, points);
+    const view v = {measure, report->by_updates};
+    if (good) make_curve(curve, bins, &report->run[g->first], g->count, &v, points);
     free(bins);
     if (!good) fwa_curve_free(curve);
     FWA_CHECK(good, FWA_MEMORY, "no memory for a curve of %d points", points);

@@ -28,9 +28,9 @@ typedef struct fwa_curve {
     int count;
 } fwa_curve;
 
-// The curve of a group by tokens (accuracies: by width), at most `points` long: means over equal stretches of x. low
-// and high are the range within a stretch of a single run; mean - and + standard deviation (n - 1) over several. Values
-// that are no finite numbers are left out.
+// The curve of a group by tokens or updates, as the report says, accuracies by width, at most `points` long: means over
+// equal stretches of x. low and high are the range within a stretch of a single run, of accuracies - and + its standard
+// error; over several runs mean - and + standard deviation (n - 1). Values that are no finite numbers are left out.
 FWA_MUST_CHECK fwa_status fwa_report_curve(fwa_curve *curve, const fwa_report *report, int group,
                                            fwa_report_measure measure, int points);
 void fwa_curve_free(fwa_curve *curve);

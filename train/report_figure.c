@@ -8,6 +8,7 @@
 #include "core/shape.h"
 #include "io/utf8.h"
 #include "train/report_axis.h"
+#include "train/report_style.h"
 #include "train/sweep_table.h"
 
 #define WIDTH      420.0
@@ -17,8 +18,11 @@
 #define RIGHT_TEXT 100.0 // with labels beside the curves
 #define TOP        10.0
 #define BOTTOM     36.0
-#define LABEL_STEP 13.0 // between two labels
+#define LABEL_STEP 12.5 // between two labels
 #define ROW        22.0 // of dots
+#define HEAD       26.0 // of a figure that stands alone: its title
+#define FOOT       18.0 // and its note
+#define SAMPLE     20.0 // a piece of a line beside its label
 #define SETTLED    0.2  // of the range of x: what comes before may be cut
 #define LONG       8    // points of a curve whose start may be cut
 
@@ -49,11 +53,13 @@ void fwa_report_number(double mean, double spread, char text[64]) {
     snprintf(text, 64, "%s%s%s", number, width[0] ? " ± " : "", width);
 }
 
-static const char *class_of(int colour, char text[8]) {
+const char *fwa_figure_class(int colour, char text[16]) {
     if (colour < 0)
         strcpy(text, "cg");
+    else if (colour < FWA_REPORT_COLOURS)
+        snprintf(text, 16, "c%d", colour);
     else
-        snprintf(text, 8, "c%d", colour % FWA_REPORT_COLOURS);
+        snprintf(text, 16, "c%d d%d", colour % FWA_REPORT_COLOURS, colour / FWA_REPORT_COLOURS % 3);
     return text;
 }
 
@@ -61,7 +67,8 @@ static const char *class_of(int colour, char text[8]) {
 typedef struct plot {
     double left, right, top, bottom;
     fwa_axis x, y;
-    bool cut; // something lies above
+    bool cut;     // something lies above
+    bool samples; // colours alone do not tell lines apart
 } plot;
 
 static double place_x(const plot *p, double x) {
@@ -74,29 +81,58 @@ static double place_y(const plot *p, double y) {
     return p->bottom - (share > 0.0 ? fmin(share, 20.0) : fmax(share, -20.0)) * (p->bottom - p->top);
 }
 
-static void open_figure(const char *title, double height, FILE *out) {
-    fputs("<figure><figcaption>", out);
-    fwa_html_text(title, out);
-    fprintf(out, "</figcaption>\n<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", WIDTH, height);
-    fwa_html_text(title, out);
-    fputs("\">\n", out);
-}
-
-static void close_figure(const char *note, bool cut, FILE *out) {
-    fputs("</svg>\n", out);
-    if (note || cut) {
-        fputs("<p class=\"note\">", out);
-        if (note) fwa_html_text(note, out);
-        if (cut) fputs(note ? " The start lies above the figure." : "The start lies above the figure.", out);
-        fputs("</p>\n", out);
-    }
-    fputs("</figure>\n", out);
-}
-
 static void draw_text(double x, double y, const char *anchor, const char *kind, const char *text, FILE *out) {
     fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" class=\"%s\">", x, y, anchor, kind);
     fwa_html_text(text, out);
     fputs("</text>\n", out);
+}
+
+// What stands around a figure.
+typedef struct frame {
+    const char *title, *note; // note NULL: none
+    bool alone, cut;          // cut: something lies above
+    double height;
+} frame;
+
+static void print_note(const frame *f, FILE *out) {
+    if (f->note) fwa_html_text(f->note, out);
+    if (f->cut) fputs(f->note ? " The start lies above the figure." : "The start lies above the figure.", out);
+}
+
+static void open_figure(const frame *f, FILE *out) {
+    const bool noted = f->note || f->cut;
+    if (!f->alone) {
+        fputs("<figure><figcaption>", out);
+        fwa_html_text(f->title, out);
+        fprintf(out, "</figcaption>\n<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", WIDTH, f->height);
+    } else {
+        const double height = f->height + HEAD + (noted ? FOOT : 0.0);
+        fprintf(out,
+                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"-4 %.0f %.0f "
+                "%.0f\" role=\"img\" aria-label=\"",
+                2.0 * WIDTH + 16.0, 2.0 * height, -HEAD, WIDTH + 8.0, height);
+    }
+    fwa_html_text(f->title, out);
+    fputs("\">\n", out);
+    if (!f->alone) return;
+    fprintf(out, "<style>%s</style>\n<rect class=\"paper\" x=\"-4\" y=\"%.0f\" width=\"100%%\" height=\"100%%\"/>\n",
+            fwa_report_picture_style, -HEAD);
+    draw_text(0.0, -8.0, "start", "title", f->title, out);
+    if (!noted) return;
+    fprintf(out, "<text x=\"0\" y=\"%.0f\" class=\"tick\">", f->height + 12.0);
+    print_note(f, out);
+    fputs("</text>\n", out);
+}
+
+static void close_figure(const frame *f, FILE *out) {
+    fputs("</svg>\n", out);
+    if (f->alone) return;
+    if (f->note || f->cut) {
+        fputs("<p class=\"note\">", out);
+        print_note(f, out);
+        fputs("</p>\n", out);
+    }
+    fputs("</figure>\n", out);
 }
 
 static void draw_line(double x1, double y1, double x2, double y2, const char *kind, FILE *out) {
@@ -171,8 +207,12 @@ static bool cut_start(const fwa_figure *f, double x_low, double x_high, double l
 static bool make_plot(const fwa_figure *f, plot *p) {
     double x_low, x_high, low, high;
     bool labels = false;
-    for (int l = 0; l < f->lines; l++) labels |= f->line[l].label != NULL;
-    *p = (plot){.left = LEFT, .right = WIDTH - (labels ? RIGHT_TEXT : RIGHT), .top = TOP, .bottom = HEIGHT - BOTTOM};
+    *p = (plot){.left = LEFT, .right = WIDTH - RIGHT, .top = TOP, .bottom = HEIGHT - BOTTOM};
+    for (int l = 0; l < f->lines; l++) {
+        labels |= f->line[l].label != NULL;
+        p->samples |= f->line[l].colour >= FWA_REPORT_COLOURS;
+    }
+    if (labels) p->right = WIDTH - RIGHT_TEXT - (p->samples ? SAMPLE : 0.0);
     x_range(f, &x_low, &x_high);
     if (!y_range(f, -INFINITY, &low, &high)) return false;
     if (!f->marks && x_low > 0.0 && x_low < 0.2 * x_high) x_low = 0.0;
@@ -198,18 +238,31 @@ static void draw_dot(double x, double y, double radius, const char *kind, const 
     fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" class=\"%s %s\"/>\n", x, y, radius, kind, colour);
 }
 
+// The mark of a line: a dot, a square, a diamond, as its dashes.
+static void draw_mark(double x, double y, int colour, FILE *out) {
+    char name[16];
+    fwa_figure_class(colour, name);
+    const int shape = colour < 0 ? 0 : colour / FWA_REPORT_COLOURS % 3;
+    if (shape == 0)
+        draw_dot(x, y, 2.6, "dot", name, out);
+    else if (shape == 1)
+        fprintf(out, "<path d=\"M%.1f %.1fh4.8v4.8h-4.8z\" class=\"dot %s\"/>\n", x - 2.4, y - 2.4, name);
+    else
+        fprintf(out, "<path d=\"M%.1f %.1fl3.4 3.4l-3.4 3.4l-3.4-3.4z\" class=\"dot %s\"/>\n", x, y - 3.4, name);
+}
+
 static void draw_curve(const plot *p, const fwa_figure_line *line, bool marks, FILE *out) {
-    char colour[8];
+    char colour[16];
     const fwa_curve *curve = &line->curve;
-    class_of(line->colour, colour);
-    fprintf(out, "<path class=\"curve %s\" d=\"", colour);
+    fwa_figure_class(line->colour, colour);
+    fprintf(out, "<path class=\"curve %s%s\" d=\"", colour, line->reference ? " reference" : "");
     for (int i = 0; i < curve->count; i++)
         fprintf(out, "%s%.1f %.1f", i ? "L" : "M", place_x(p, curve->at[i].x), place_y(p, curve->at[i].y));
     fputs("\"><title>", out);
     fwa_html_text(line->name, out);
     fputs("</title></path>\n", out);
-    for (int i = 0; marks && i < curve->count; i++)
-        draw_dot(place_x(p, curve->at[i].x), place_y(p, curve->at[i].y), 2.6, "dot", colour, out);
+    for (int i = 0; marks && !line->reference && i < curve->count; i++)
+        draw_mark(place_x(p, curve->at[i].x), place_y(p, curve->at[i].y), line->colour, out);
 }
 
 typedef struct label {
@@ -232,36 +285,45 @@ static void spread_labels(label *labels, int count, double top, double bottom) {
     }
 }
 
+static void draw_sample(double x, double y, const fwa_figure *f, const fwa_figure_line *line, FILE *out) {
+    char colour[16];
+    fprintf(out, "<path class=\"curve %s%s\" d=\"M%.1f %.1fh%.0f\"/>\n", fwa_figure_class(line->colour, colour),
+            line->reference ? " reference" : "", x, y, SAMPLE - 3.0);
+    if (f->marks && !line->reference) draw_mark(x + 0.5 * (SAMPLE - 3.0), y, line->colour, out);
+}
+
+static void draw_label(const plot *p, const fwa_figure *f, const label *at, FILE *out) {
+    const fwa_curve_point *end = &at->line->curve.at[at->line->curve.count - 1];
+    const double x = place_x(p, end->x);
+    char kind[32], colour[16];
+    if (fabs(at->y - at->wanted) > 3.0 || x < p->right - 2.0)
+        draw_line(x + 3.0, fmax(at->wanted, p->top), p->right + 5.0, at->y, "leader", out);
+    if (p->samples) draw_sample(p->right + 6.0, at->y, f, at->line, out);
+    snprintf(kind, sizeof kind, "label %s", fwa_figure_class(at->line->colour, colour));
+    draw_text(p->right + 7.0 + (p->samples ? SAMPLE : 0.0), at->y + 4.0, "start", kind, at->line->label, out);
+}
+
 static void draw_labels(const plot *p, const fwa_figure *f, FILE *out) {
-    label labels[FWA_REPORT_COLOURS];
+    label labels[FWA_REPORT_LINES + 1]; // and that of a reference
     int count = 0;
-    char kind[16], colour[8];
-    for (int l = 0; l < f->lines && count < FWA_REPORT_COLOURS; l++) {
+    for (int l = 0; l < f->lines && count <= FWA_REPORT_LINES; l++) {
         const fwa_figure_line *line = &f->line[l];
         if (!line->label || !drawn(f, line)) continue;
         labels[count++] = (label){place_y(p, line->curve.at[line->curve.count - 1].y), 0.0, line};
     }
     qsort(labels, (size_t)count, sizeof *labels, by_height);
     spread_labels(labels, count, p->top, p->bottom);
-    for (int i = 0; i < count; i++) {
-        const fwa_curve_point *end = &labels[i].line->curve.at[labels[i].line->curve.count - 1];
-        const double x = place_x(p, end->x);
-        class_of(labels[i].line->colour, colour);
-        if (fabs(labels[i].y - labels[i].wanted) > 3.0 || x < p->right - 2.0)
-            draw_line(x + 3.0, fmax(labels[i].wanted, p->top), p->right + 5.0, labels[i].y, "leader", out);
-        snprintf(kind, sizeof kind, "label %s", colour);
-        draw_text(p->right + 7.0, labels[i].y + 4.0, "start", kind, labels[i].line->label, out);
-    }
+    for (int i = 0; i < count; i++) draw_label(p, f, &labels[i], out);
 }
 
 static void draw_box(const plot *p, const fwa_figure *f, FILE *out) {
-    char colour[8];
+    char colour[16];
     fprintf(out, "<clipPath id=\"box%d\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/></clipPath>\n",
             f->number, p->left, p->top - 4.0, p->right - p->left + 4.0, p->bottom - p->top + 8.0);
     fprintf(out, "<g clip-path=\"url(#box%d)\">\n", f->number);
     for (int l = 0; l < f->lines; l++)
         if (drawn(f, &f->line[l]) && f->line[l].band)
-            draw_band(p, &f->line[l].curve, class_of(f->line[l].colour, colour), out);
+            draw_band(p, &f->line[l].curve, fwa_figure_class(f->line[l].colour, colour), out);
     for (int pass = 0; pass < 2; pass++) // grey below
         for (int l = 0; l < f->lines; l++)
             if (drawn(f, &f->line[l]) && (f->line[l].colour >= 0) == (pass == 1))
@@ -272,17 +334,19 @@ static void draw_box(const plot *p, const fwa_figure *f, FILE *out) {
 void fwa_figure_lines(const fwa_figure *figure, FILE *out) {
     plot p;
     if (!make_plot(figure, &p)) return;
-    open_figure(figure->title, HEIGHT, out);
+    const frame f = {
+        .title = figure->title, .note = figure->note, .alone = figure->alone, .cut = p.cut, .height = HEIGHT};
+    open_figure(&f, out);
     draw_axes(&p, figure->x_title, out);
     draw_box(&p, figure, out);
     draw_labels(&p, figure, out);
-    close_figure(figure->note, p.cut, out);
+    close_figure(&f, out);
 }
 
 static void draw_row(const plot *p, const fwa_figure_row *row, double y, bool best, FILE *out) {
-    char colour[8], text[64];
+    char colour[16], text[64];
     double mean, spread;
-    class_of(row->colour, colour);
+    fwa_figure_class(row->colour, colour);
     draw_text(p->left - 10.0, y + 4.0, "end", best ? "name best" : "name", row->name, out);
     if (!fwa_sweep_mean(row->value, row->count, &mean, &spread)) return;
     if (!isnan(spread)) {
@@ -296,7 +360,9 @@ static void draw_row(const plot *p, const fwa_figure_row *row, double y, bool be
     draw_text(WIDTH - 2.0, y + 4.0, "end", best ? "name best" : "name", text, out);
 }
 
-void fwa_figure_dots(const char *title, const char *note, const fwa_figure_row *row, int rows, FILE *out) {
+void fwa_figure_dots(const fwa_figure_list *list, FILE *out) {
+    const fwa_figure_row *row = list->row;
+    const int rows = list->rows;
     double low = INFINITY, high = -INFINITY, least = INFINITY, mean, spread;
     int best = -1;
     for (int r = 0; r < rows; r++) {
@@ -315,7 +381,8 @@ void fwa_figure_dots(const char *title, const char *note, const fwa_figure_row *
     plot p = {.left = 112.0, .right = WIDTH - 122.0, .top = TOP, .bottom = TOP + rows * ROW};
     const double room = 0.04 * (high - low);
     fwa_axis_make(&p.x, low - room, high + room, false, 3);
-    open_figure(title, p.bottom + 22.0, out);
+    const frame f = {.title = list->title, .note = list->note, .alone = list->alone, .height = p.bottom + 22.0};
+    open_figure(&f, out);
     for (int i = 0; i < p.x.ticks; i++) {
         const double x = place_x(&p, p.x.tick[i]);
         draw_line(x, p.top, x, p.bottom, "grid", out);
@@ -326,5 +393,5 @@ void fwa_figure_dots(const char *title, const char *note, const fwa_figure_row *
         draw_text(place_x(&p, p.x.tick[i]), p.bottom + 16.0, "middle", "tick", fwa_axis_tick_text(&p.x, i, text), out);
     }
     for (int r = 0; r < rows; r++) draw_row(&p, &row[r], p.top + (r + 0.5) * ROW, r == best && rows > 1, out);
-    close_figure(note, false, out);
+    close_figure(&f, out);
 }

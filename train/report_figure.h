@@ -17,10 +17,12 @@ typedef struct fwa_figure_line {
     const char *label; // beside the end of the curve; NULL: none
     int colour;        // -1: grey
     bool band;         // from low to high
+    bool reference;    // dashed, without marks: no measurement
 } fwa_figure_line;
 
 typedef struct fwa_figure {
     int number; // its own on the page
+    bool alone; // a file of its own, with its style; otherwise an element of the page
     const char *title, *x_title;
     const char *note; // NULL: none
     bool log;         // y
@@ -42,9 +44,19 @@ typedef struct fwa_figure_row {
     int count;
 } fwa_figure_row;
 
+typedef struct fwa_figure_list {
+    const char *title, *note; // note NULL: none
+    bool alone;
+    const fwa_figure_row *row;
+    int rows;
+} fwa_figure_list;
+
 // A row a group: the dot is the mean, the bar mean - to + standard deviation, the small dots single runs. The lowest
 // mean is marked.
-void fwa_figure_dots(const char *title, const char *note, const fwa_figure_row *row, int rows, FILE *out);
+void fwa_figure_dots(const fwa_figure_list *list, FILE *out);
+
+// Names in the style sheet of a line's colour and, beyond the first colours, of its dashes: "c2", "c2 d1"; -1: "cg".
+const char *fwa_figure_class(int colour, char text[16]);
 
 // "3.1416 ± 0.0021", with a NaN spread "3.1416"; very small and large ones as "2.72e-04".
 void fwa_report_number(double mean, double spread, char text[64]);

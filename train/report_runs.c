@@ -217,6 +217,44 @@ static fwa_status tell_apart(fwa_report *report) {
     return FWA_OK;
 }
 
+// Whether `name` has this part, "key=value", between commas.
+static bool has_part(const char *name, const char *part, size_t bytes) {
+    for (const char *at = name; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (!strncmp(at, part, bytes) && (at[bytes] == ',' || at[bytes] == '\0')) return true;
+    }
+    return false;
+}
+
+static bool all_have(const fwa_report *report, const char *part, size_t bytes) {
+    for (int g = 0; g < report->groups; g++)
+        if (!has_part(report->group[g].name, part, bytes)) return false;
+    return true;
+}
+
+// Of points of a sweep what is the same in all of them says nothing.
+static fwa_status drop_shared(fwa_report *report) {
+    if (report->groups < 2) return FWA_OK;
+    for (int g = 0; g < report->groups; g++)
+        if (!strchr(report->group[g].name, '=') || strpbrk(report->group[g].name, "/[{")) return FWA_OK;
+    char *first = strdup(report->group[0].name), *rest = NULL;
+    FWA_CHECK(first, FWA_MEMORY, "no memory for names of runs");
+    for (char *part = strtok_r(first, ",", &rest); part; part = strtok_r(NULL, ",", &rest)) {
+        const size_t bytes = strlen(part);
+        if (!all_have(report, part, bytes)) continue;
+        for (int g = 0; g < report->groups; g++) {
+            char *name = report->group[g].name, *at = name;
+            if (!strchr(name, ',')) continue; // its last part
+            while (strncmp(at, part, bytes) != 0 || (at[bytes] && at[bytes] != ',')) at = strchr(at, ',') + 1;
+            char *behind = at[bytes] ? at + bytes + 1 : at + bytes;
+            if (!*behind && at > name) at--; // and the comma in front of it
+            memmove(at, behind, strlen(behind) + 1);
+        }
+    }
+    free(first);
+    return FWA_OK;
+}
+
 // Appends at most FWA_REPORT_LETTERS characters, the last an ellipsis where there are more.
 static void shorten(char label[FWA_REPORT_LABEL], const char *text) {
     size_t used = 0, bytes = strlen(text), letters = 0, keep = 0;
@@ -270,7 +308,7 @@ static double rank_of(const fwa_report *report, const fwa_report_group *group) {
     return isnan(sum) ? INFINITY : sum / group->count;
 }
 
-// Where groups are more than colours, the best have one.
+// Where groups are more than can be told apart, the best have a colour.
 static void colour_groups(fwa_report *report) {
     int colour = 0;
     for (int a = 0; a < report->groups; a++) {
@@ -280,7 +318,7 @@ static void colour_groups(fwa_report *report) {
             double other = rank_of(report, &report->group[b]);
             better += other < mine || (other == mine && b < a);
         }
-        report->group[a].colour = report->groups <= FWA_REPORT_COLOURS || better < FWA_REPORT_COLOURS ? colour++ : -1;
+        report->group[a].colour = report->groups <= FWA_REPORT_LINES || better < FWA_REPORT_COLOURS ? colour++ : -1;
     }
 }
 
@@ -290,8 +328,14 @@ static fwa_status load(fwa_report *report, const fwa_world *world, const char *c
     FWA_TRY(make_groups(report));
     for (int g = 0; g < report->groups; g++) FWA_TRY(name_group(report, &report->group[g]));
     FWA_TRY(tell_apart(report));
+    FWA_TRY(drop_shared(report));
     for (int g = 0; g < report->groups; g++) label_group(&report->group[g]);
     colour_groups(report);
+    report->by_updates = true;
+    for (int i = 0; i < report->runs; i++) {
+        const fwa_config *config = report->run[i].config;
+        report->by_updates &= config && config->task.name == FWA_TASK_ADDITION;
+    }
     return FWA_OK;
 }
 

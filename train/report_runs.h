@@ -15,8 +15,8 @@ extern "C" {
 
 // Exact match of the addition task at one width, as `fwa eval --json` writes it.
 typedef struct fwa_report_score {
-    int64_t width;
-    double upto, exact; // shares; NaN: not measured
+    int64_t width, examples; // examples 0: not known
+    double upto, exact;      // shares; NaN: not measured
 } fwa_report_score;
 
 // A number of the other tasks of `fwa eval`: "piqa", "piqa by characters", "wikitext: perplexity".
@@ -48,16 +48,18 @@ typedef struct fwa_report_group {
     int first, count;             // of its runs
     char *name;                   // of the folder, without the seed where it is a point of a sweep
     char label[FWA_REPORT_LABEL]; // short, beside curves
-    int colour;                   // 0 ..; -1: among the many that stay grey
+    int colour;                   // 0 .. FWA_REPORT_LINES - 1; -1: among the many that stay grey
 } fwa_report_group;
 
 typedef struct fwa_report {
     fwa_report_run *run;
     fwa_report_group *group;
     int runs, groups;
+    bool by_updates; // the x of curves; otherwise tokens, which compare runs of other batch sizes
 } fwa_report;
 
 #define FWA_REPORT_COLOURS 6
+#define FWA_REPORT_LINES   15 // that can be told apart: colours, each solid, dashed and dotted
 
 // Loads run folders, and of other folders the run folders in them (a sweep's). A run without steps is left out with a
 // warning. FWA_CONFIG where a path is neither, or where nothing has steps.

@@ -25,8 +25,10 @@ static double number_or_nan(const json_t *value) {
 static bool read_score(const json_t *item, fwa_report_score *score) {
     const json_t *width = json_object_get(item, "width"), *upto = json_object_get(item, "upto"),
                  *exact = json_object_get(item, "exact");
-    *score = (fwa_report_score){
-        .width = json_integer_value(width), .upto = number_or_nan(upto), .exact = number_or_nan(exact)};
+    *score = (fwa_report_score){.width = json_integer_value(width),
+                                .examples = json_integer_value(json_object_get(item, "examples")),
+                                .upto = number_or_nan(upto),
+                                .exact = number_or_nan(exact)};
     return json_is_integer(width) && (json_is_number(upto) || json_is_number(exact));
 }
 
@@ -35,24 +37,41 @@ static int by_width(const void *a, const void *b) {
     return (one->width > other->width) - (one->width < other->width);
 }
 
+// Takes over what `score` measured; there is room for one more.
+static void put_score(fwa_report_run *run, const fwa_report_score *score) {
+    int i = 0;
+    while (i < run->score_count && run->scores[i].width != score->width) i++;
+    fwa_report_score *known = &run->scores[i];
+    if (i == run->score_count) {
+        run->score_count++;
+        *known = *score;
+        return;
+    }
+    known->examples = score->examples;
+    if (!isnan(score->upto)) known->upto = score->upto;
+    if (!isnan(score->exact)) known->exact = score->exact;
+}
+
+// Adds the widths of a file to those of other files of the same step; a later step puts earlier ones aside.
 static fwa_status take_scores(fwa_report_run *run, const json_t *root, int64_t step, const char *path) {
+    fwa_report_score score;
     const json_t *widths = json_object_get(root, "widths");
     const size_t count = json_array_size(widths);
-    if (!count || (run->scores && step < run->score_step)) return FWA_OK;
-    fwa_report_score *scores = calloc(count, sizeof *scores);
-    FWA_CHECK(scores, FWA_MEMORY, "no memory for the scores in %s", path);
     bool good = true;
-    for (size_t i = 0; i < count; i++) good &= read_score(json_array_get(widths, i), &scores[i]);
+    if (!count || (run->score_count && step < run->score_step)) return FWA_OK;
+    for (size_t i = 0; i < count; i++) good &= read_score(json_array_get(widths, i), &score);
     if (!good) {
         fwa_log_warn("%s: not the scores of every width, left out", path);
-        free(scores);
         return FWA_OK;
     }
-    qsort(scores, count, sizeof *scores, by_width);
-    free(run->scores);
-    run->scores = scores;
-    run->score_count = (int)count;
+    if (step > run->score_step) run->score_count = 0;
+    fwa_report_score *more = realloc(run->scores, ((size_t)run->score_count + count) * sizeof *more);
+    FWA_CHECK(more, FWA_MEMORY, "no memory for the scores in %s", path);
+    run->scores = more;
     run->score_step = step;
+    for (size_t i = 0; i < count; i++)
+        if (read_score(json_array_get(widths, i), &score)) put_score(run, &score);
+    qsort(run->scores, (size_t)run->score_count, sizeof *run->scores, by_width);
     return FWA_OK;
 }
 
@@ -145,4 +164,33 @@ fwa_status fwa_report_scores_read(fwa_report_run *run) {
     }
     if (count >= 0) free(entries);
     return status;
+}
+
+fwa_report_share fwa_report_share_at(const fwa_report_run *run, bool exact, int64_t width) {
+    return fwa_report_share_mean(run, exact, width, width);
+}
+
+fwa_report_share fwa_report_share_mean(const fwa_report_run *run, bool exact, int64_t low, int64_t high) {
+    double sum = 0.0, squares = 0.0; // of shares, and of their standard errors: widths have examples of their own
+    int64_t count = 0;
+    for (int i = 0; i < run->score_count; i++) {
+        const fwa_report_score *score = &run->scores[i];
+        const double share = exact ? score->exact : score->upto;
+        if (score->width < low || score->width > high || isnan(share)) continue;
+        sum += share;
+        squares += score->examples > 1 ? share * (1.0 - share) / (double)(score->examples - 1) : NAN;
+        count++;
+    }
+    if (low > high || count != high - low + 1) return (fwa_report_share){NAN, NAN};
+    const double n = (double)count;
+    return (fwa_report_share){sum / n, squares > 0.0 ? sqrt(squares) / n : NAN};
+}
+
+bool fwa_report_widths_beyond(const fwa_report_run *run, int64_t trained, int64_t *low, int64_t *high) {
+    if (!run->score_count) return false;
+    *high = run->scores[run->score_count - 1].width;
+    *low = *high;
+    for (int i = run->score_count - 1; i >= 0; i--)
+        if (run->scores[i].width > trained || *high <= trained) *low = run->scores[i].width;
+    return true;
 }

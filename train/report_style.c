@@ -40,6 +40,9 @@ const char fwa_report_style[] =
     ".cg{--c:var(--grey)}\n"
     ".curve,.bar{stroke:var(--c)}.band,.dot,svg .label{fill:var(--c)}\n"
     ".curve.cg{stroke-width:1}\n"
+    ".curve.d1{stroke-dasharray:6 2.5}.curve.d2{stroke-dasharray:1.5 2.5}.curve.reference{stroke-dasharray:3 3}\n"
+    ".key.d1{background:repeating-linear-gradient(90deg,var(--c) 0 .4rem,transparent .4rem .55rem)}"
+    ".key.d2{background:repeating-linear-gradient(90deg,var(--c) 0 .15rem,transparent .15rem .3rem)}\n"
     ".wide{overflow-x:auto}\n"
     "table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}\n"
     "th,td{padding:.3rem .9rem .3rem 0;text-align:right;white-space:nowrap;border-bottom:1px solid var(--rule)}\n"
@@ -53,3 +56,14 @@ const char fwa_report_style[] =
     "1.5rem}"
     ".wide{overflow:visible}table{font-size:7pt}th,td{padding-right:.5rem}h2{break-after:avoid}"
     "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}\n";
+
+const char fwa_report_picture_style[] =
+    "text{font:12px system-ui,-apple-system,'Segoe UI','DejaVu Sans',Helvetica,Arial,sans-serif;fill:#1c1e21}"
+    ".title{font-weight:600}.tick{fill:#63676d;font-size:11.5px}.best{font-weight:700}.paper{fill:#fff}"
+    ".grid{stroke:#dcdee1}.axis{stroke:#63676d}.leader{stroke:#a5a9af;stroke-width:.75}"
+    ".curve{fill:none;stroke:currentColor;stroke-width:1.75;stroke-linejoin:round}.curve.cg{stroke-width:1}"
+    ".d1{stroke-dasharray:6 2.5}.d2{stroke-dasharray:1.5 2.5}.reference{stroke-dasharray:3 3}"
+    ".bar{stroke:currentColor;stroke-width:2}.band{fill:currentColor;fill-opacity:.18}"
+    ".single{fill:#fff;stroke:currentColor;stroke-width:1.25}.dot,.label{fill:currentColor}"
+    ".c0{color:#0072b2}.c1{color:#d55e00}.c2{color:#00875f}.c3{color:#b8578f}.c4{color:#a87900}.c5{color:#3a9fd8}"
+    ".cg{color:#63676d}";

@@ -7,6 +7,7 @@ extern "C" {
 #endif
 
 extern const char fwa_report_style[];
+extern const char fwa_report_picture_style[]; // of a figure in a file of its own: light, for any program that draws SVG
 
 #ifdef __cplusplus
 }

@@ -117,10 +117,8 @@ static fwa_status print_facts(const fwa_report *report, FILE *out) {
 
 static void print_name(const fwa_report *report, int g, FILE *out) {
     const fwa_report_group *group = &report->group[g];
-    if (group->colour < 0)
-        fputs("<span class=\"key cg\"></span>", out);
-    else
-        fprintf(out, "<span class=\"key c%d\"></span>", group->colour);
+    char colour[16];
+    fprintf(out, "<span class=\"key %s\"></span>", fwa_figure_class(group->colour, colour));
     fwa_html_text(group->name, out);
     if (group->count > 1) fprintf(out, " (%d seeds)", group->count);
 }

@@ -15,6 +15,9 @@ FWA_MUST_CHECK fwa_status fwa_report_summary(const fwa_report *report, FILE *out
 // Results of `fwa eval` that stand in run folders: a line a number, a column a group, with mean ± standard deviation
 // over its runs, or of one run the standard error. Nothing where there are none.
 FWA_MUST_CHECK fwa_status fwa_report_results(const fwa_report *report, FILE *out);
+// Exact match of additions, a line a group: in distribution, beyond it in the mean and at both ends. Nothing where none
+// was measured.
+FWA_MUST_CHECK fwa_status fwa_report_addition(const fwa_report *report, FILE *out);
 // Keys whose values are not the same in all groups. Of one group: keys that are not at their defaults, and all folded
 // away.
 FWA_MUST_CHECK fwa_status fwa_report_configuration(const fwa_report *report, FILE *out);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/log.h"
+#include "core/version.h"
 #include "kernels/registry.h"
 #include "train/flops.h"
 #include "train/memory.h"
@@ -102,6 +103,7 @@ void fwa_startup_log(const fwa_trainer *t, const char *run_path) {
     const fwa_config *config = t->config;
     char a[32], b[32];
     fwa_log_info("fwa %s%s", config->run.name, run_path ? "" : " (dry run: nothing is trained or written)");
+    fwa_log_info("  program     %s", fwa_version_text());
     fwa_log_info("  model       %lld layers, width %lld, %lld heads of %lld, ffn %lld, vocabulary %lld of %lld",
                  (long long)spec->L, (long long)spec->D, (long long)spec->H, (long long)spec->K, (long long)spec->F,
                  (long long)spec->vocab, (long long)spec->N);

@@ -160,14 +160,11 @@ static fwa_status read_metrics(fwa_sweep_run *run) {
 
 static fwa_status read_scores(fwa_sweep_run *run) {
     fwa_report_run scores = {.path = run->path};
-    double sum[2] = {0.0, 0.0};
+    int64_t low, high;
     fwa_status status = fwa_report_scores_read(&scores);
-    for (int i = 0; i < scores.score_count; i++) {
-        sum[0] += scores.scores[i].upto;
-        sum[1] += scores.scores[i].exact;
-    }
-    run->upto = scores.score_count ? sum[0] / scores.score_count : NAN;
-    run->exact = scores.score_count ? sum[1] / scores.score_count : NAN;
+    const bool measured = fwa_report_widths_beyond(&scores, run->trained, &low, &high);
+    run->upto = measured ? fwa_report_share_mean(&scores, false, low, high).value : NAN;
+    run->exact = measured ? fwa_report_share_mean(&scores, true, low, high).value : NAN;
     free(scores.scores);
     free(scores.results);
     return status;
@@ -221,6 +218,7 @@ static fwa_status create_run(fwa_sweep_runs *runs, fwa_sweep_run *run, const fwa
     fwa_status status;
     FWA_TRY_GOTO(load(runs, run->point, world, &config), done);
     run->steps = config->train.steps;
+    run->trained = config->task.name == FWA_TASK_ADDITION ? config->task.width_max : 0;
     FWA_TRY_GOTO(set_folder(runs, run, config), done);
     FWA_TRY_GOTO(compare(run, config), done);
     status = fwa_sweep_run_update(run);

@@ -22,13 +22,15 @@ typedef struct fwa_sweep_run {
     const fwa_sweep_point *point; // borrowed
     char path[1024];              // FOLDER/NAME, the run folder; FOLDER/NAME.failed holds the code of a failure
     int64_t steps;                // train.steps
+    int64_t trained;              // task.width_max of the addition task; 0: another task
     char *differences;            // of FWA_SWEEP_OTHER, a line each; owned
     fwa_sweep_state state;
     int code;     // of FWA_SWEEP_FAILED
     int64_t step; // reached
     int64_t skipped;
     double loss, val_loss, tokens_per_s; // of its last rows; NaN: none
-    double upto, exact; // exact match of the addition task, mean over the widths that fwa eval measured; NaN: none
+    double upto, exact; // exact match of the addition task, mean over the widths that fwa eval measured beyond the
+                        // trained ones, or where there are none over all of them; NaN: none
 } fwa_sweep_run;
 
 typedef struct fwa_sweep_runs {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/csv.h"
 #include "io/files.h"
 
 #define MEASURES 5
@@ -166,38 +167,19 @@ fwa_status fwa_sweep_table(const fwa_sweep_runs *runs, FILE *out) {
     return FWA_OK;
 }
 
-// A field, in quotes where it needs them.
-static void print_field(const char *text, FILE *out) {
-    if (!strpbrk(text, ",\"\n\r")) {
-        fputs(text, out);
-        return;
-    }
-    fputc('"', out);
-    for (; *text; text++) {
-        if (*text == '"') fputc('"', out);
-        fputc(*text, out);
-    }
-    fputc('"', out);
-}
-
-static void print_number(double value, FILE *out) {
-    fputc(',', out);
-    if (!isnan(value)) fprintf(out, "%.9g", value);
-}
-
 static void print_row(const fwa_sweep_runs *runs, int index, int shown, FILE *out) {
     static const char *const states[] = {"new", "stopped", "running", "failed", "finished", "other configuration"};
     const fwa_sweep_run *run = &runs->run[index];
     fprintf(out, "%d,", index + 1);
-    print_field(run->point->name, out);
+    fwa_csv_field(run->point->name, out);
     for (int c = 0; c < runs->sweep->column_count; c++) {
         fputc(',', out);
-        if (run->point->value[c]) print_field(run->point->value[c], out);
+        if (run->point->value[c]) fwa_csv_field(run->point->value[c], out);
     }
     fprintf(out, ",%s,%s,", run->point->seed ? run->point->seed : "", states[run->state]);
     if (run->state == FWA_SWEEP_FAILED) fprintf(out, "%d", run->code);
     fprintf(out, ",%lld,%lld", (long long)run->step, (long long)run->skipped);
-    for (int m = 0; m < shown; m++) print_number(measure(run, m), out);
+    for (int m = 0; m < shown; m++) fwa_csv_number(measure(run, m), out);
     fputc('\n', out);
 }
 
@@ -209,7 +191,7 @@ fwa_status fwa_sweep_csv(const fwa_sweep_runs *runs, const char *path) {
     fputs("point,name", out);
     for (int c = 0; c < runs->sweep->column_count; c++) {
         fputc(',', out);
-        print_field(runs->sweep->column[c], out);
+        fwa_csv_field(runs->sweep->column[c], out);
     }
     fputs(",seed,state,exit_code,step,skipped", out);
     const int shown = measures_shown(runs);

@@ -65,6 +65,49 @@ for text in "<td>piqa&#60;, 2-shot: accuracy, %</td><td>30.00 ± 12.50</td>" "pi
 done
 check "a measure that was not taken is drawn" test "$(grep -c "<figcaption>Exact match" plain.html)" = 1
 
+# Accuracy of several files of one step is one table: in distribution, and beyond it with its standard error.
+mkdir -p runs/half
+cp runs/plain/metrics.jsonl runs/plain/config.yaml runs/half
+trained=$(sed -n 's/.*width_max: *\([0-9]*\).*/\1/p' runs/half/config.yaml)
+cat >runs/half/a.json <<JSON
+{"task": "addition", "step": 30, "widths": [{"width": $((trained + 1)), "examples": 101, "upto": 0.5, "exact": 0.0},
+ {"width": $((trained + 2)), "examples": 101, "upto": 0.25, "exact": 0.1}]}
+JSON
+cat >runs/half/b.json <<JSON
+{"task": "addition", "step": 30, "widths": [{"width": $trained, "examples": 101, "upto": 1.0, "exact": 1.0}]}
+JSON
+cat >runs/half/c.json <<JSON
+{"task": "addition", "step": 20, "widths": [{"width": $((trained + 3)), "examples": 101, "upto": 0.5}]}
+JSON
+run "$FWA" report runs/half runs/plain -o both.md --figures pictures
+expect 0 "both.md: 2 runs" "figures in pictures"
+for text in "| upto at $trained, % |" "| upto, mean of $((trained + 1)) to $((trained + 2)), % |"; do
+    check "the table has no column $text" grep -qF -e "$text" both.md
+done
+# sqrt(0.5 0.5 / 100) and sqrt(0.25 0.75 / 100), together half the root of the sum of their squares: 3.31 points.
+check "not the shares and errors of these files" grep -qF "| 100.0 | 100.0 | 37.5 ± 3.3 | 50.0 ± 5.0 | 25.0 ± 4.3 | 5.0 ± 1.5 | 0.0 | 10.0 ± 3.0 |" both.md
+check "no dash for what one run lacks" grep -qE '^\| plain .* – \|' both.md
+check "the results of another task are not a table" grep -qF "| news: perplexity |" both.md
+run "$FWA" report runs/half runs/plain -o both.csv
+expect 0
+check "rows of a table have not the same number of fields" awk -F, 'NR == 1 { gsub(/"[^"]*"/, "x"); n = NF } NR > 1 { gsub(/"[^"]*"/, "x"); if (NF != n) exit 1 }' both.csv
+check "pictures of nothing, or too few" test "$(find pictures -name '*.svg' | wc -l)" = 9
+for picture in pictures/*.svg; do
+    check "$picture needs a page" grep -q '^<svg xmlns=' "$picture"
+    sed '1s/ xmlns="[^"]*"//' "$picture" >plain.svg # which names a space and fetches nothing
+    page plain.svg
+done
+check "no floor under the widths" grep -q reference pictures/upto.svg
+check_not "a floor under exact widths" grep -q 'class="curve cg reference"' pictures/exact.svg
+run "$FWA" report runs/half -o both.md --figures pictures
+expect 0
+echo mine >pictures/loss.svg
+run "$FWA" report runs/half -o both.md --figures pictures
+expect 2 "pictures/loss.svg is there and is no SVG"
+echo '# Notes' >notes.md
+run "$FWA" report runs/half -o notes.md
+expect 2 "notes.md: this file is not a table"
+
 # A sweep: seeds become one line with their spread, and what differs is told.
 cat >two.yaml <<'YAML'
 base: tiny.yaml

@@ -8,6 +8,7 @@
 #include "train/report_axis.h"
 #include "train/report_curve.h"
 #include "train/report_figure.h"
+#include "train/report_scores.h"
 
 static void axes_have_round_ticks_within_them(void **state) {
     static const double ranges[][2] = {{0, 1},        {0, 2.4961e6}, {3.017, 3.094}, {-0.3, 0.9}, {1e-5, 1e-3},
@@ -58,7 +59,7 @@ static void curves_are_means_over_stretches(void **state) {
     fwa_report_run runs[2] = {line(rows[0], 1000, 1.0, 0.0), line(rows[1], 1000, 1.0, 2.0)};
     rows[0][500].loss = NAN; // left out
     fwa_report_group group = {.first = 0, .count = 1};
-    fwa_report report = {runs, &group, 2, 1};
+    fwa_report report = {.run = runs, .group = &group, .runs = 2, .groups = 1};
     fwa_curve curve;
     check_ok(fwa_report_curve(&curve, &report, 0, FWA_REPORT_LOSS, 50));
     assert_int_equal(curve.count, 50);
@@ -77,6 +78,24 @@ static void curves_are_means_over_stretches(void **state) {
     check_ok(fwa_report_curve(&curve, &report, 0, FWA_REPORT_VAL_LOSS, 7)); // there are none
     assert_int_equal(curve.count, 0);
     fwa_curve_free(&curve);
+}
+
+static void shares_have_the_error_of_their_examples(void **state) {
+    static fwa_report_score scores[] = {{3, 101, 1.0, 0.9}, {4, 101, 0.5, 0.0}, {5, 101, 0.25, 0.0}, {6, 0, 0.5, NAN}};
+    const fwa_report_run run = {.scores = scores, .score_count = 4};
+    int64_t low, high;
+    (void)state;
+    fwa_report_share share = fwa_report_share_at(&run, false, 4);
+    assert_true(share.value == 0.5 && fabs(share.error - 0.05) < 1e-12);
+    share = fwa_report_share_mean(&run, false, 4, 5);
+    assert_true(share.value == 0.375 && fabs(share.error - 0.5 * sqrt(0.0025 + 0.001875)) < 1e-12);
+    share = fwa_report_share_mean(&run, true, 4, 5); // no example tells anything about the spread
+    assert_true(share.value == 0.0 && isnan(share.error));
+    assert_true(isnan(fwa_report_share_at(&run, false, 6).error)); // of an unknown number of examples
+    assert_true(isnan(fwa_report_share_at(&run, true, 6).value));
+    assert_true(isnan(fwa_report_share_mean(&run, false, 5, 7).value)); // 7 is missing
+    assert_true(fwa_report_widths_beyond(&run, 3, &low, &high) && low == 4 && high == 6);
+    assert_true(fwa_report_widths_beyond(&run, 8, &low, &high) && low == 3 && high == 6);
 }
 
 static void text_is_no_markup(void **state) {
@@ -171,6 +190,7 @@ int main(void) {
         cmocka_unit_test(axes_have_round_ticks_within_them),
         cmocka_unit_test(ticks_of_an_axis_share_a_unit),
         cmocka_unit_test(curves_are_means_over_stretches),
+        cmocka_unit_test(shares_have_the_error_of_their_examples),
         cmocka_unit_test(text_is_no_markup),
         cmocka_unit_test(numbers_fit),
         cmocka_unit_test(figures_take_any_curve),
