@@ -157,15 +157,15 @@ static void test_pure(void **state) {
     check_ok(source->fill(source, FWA_SPLIT_TRAIN, 7 * SEQUENCES, ALL, tokens[0], targets[0]));
     static const int counts[] = {1, 7, SEQUENCES, SEQUENCES + 3};
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
-        memset(tokens[1], 0xFF, sizeof tokens[1]);
-        memset(targets[1], 0xFF, sizeof targets[1]);
         for (int64_t end = ALL; end > 0; end -= counts[c]) {
-            const int64_t first = end > counts[c] ? end - counts[c] : 0;
-            check_ok(source->fill(source, FWA_SPLIT_TRAIN, 7 * SEQUENCES + first, end - first, tokens[1] + first * T,
-                                  targets[1] + first * T));
+            const int64_t first = end > counts[c] ? end - counts[c] : 0, n = (end - first) * T;
+            memset(tokens[1], 0xFF, sizeof tokens[1]);
+            memset(targets[1], 0xFF, sizeof targets[1]);
+            check_ok(source->fill(source, FWA_SPLIT_TRAIN, 7 * SEQUENCES + first, end - first, tokens[1], targets[1]));
+            assert_memory_equal(tokens[0] + first * T, tokens[1], (size_t)n * sizeof(int32_t));
+            assert_memory_equal(targets[0] + first * T, targets[1], (size_t)n * sizeof(int32_t));
+            for (int64_t i = n; i < (int64_t)ALL * T; i++) assert_true(tokens[1][i] == -1 && targets[1][i] == -1);
         }
-        assert_memory_equal(tokens[0], tokens[1], sizeof tokens[0]);
-        assert_memory_equal(targets[0], targets[1], sizeof targets[0]);
     }
     check_status(source->fill(source, FWA_SPLIT_TRAIN, -1, 1, tokens[1], targets[1]), FWA_USAGE);
     check_status(source->fill(source, FWA_SPLIT_TRAIN, INT64_MAX, 1, tokens[1], targets[1]), FWA_USAGE);
