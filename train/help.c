@@ -147,9 +147,11 @@ static const fwa_command commands[] = {
      "                      [--repeats N] [--threads N] [--json]\n"
      "                 | comm [--backend cpu|cuda] [--from BYTES] [--to BYTES] [--ctas N]",
      "time training steps, mixing rules, operators or communication, after a check",
-     "step: whole training steps on random tokens; checks first that a repeated batch is learned. ms_host: what the\n"
-     "host takes to give a step to the device. exchanged_bytes: between ranks that share sequences, beside what is\n"
-     "expected. --eager: call by call, where a GPU would run recorded graphs.\n"
+     "step: whole training steps on random tokens, after a check that the first loss is what the initial weights must\n"
+     "give and that a repeated batch is learned. ms_host: what the host takes to give a step to the device.\n"
+     "exchanged_bytes: between ranks that share sequences, beside what is expected. --eager: call by call, where a "
+     "GPU\n"
+     "would run recorded graphs.\n"
      "--no-overlap: gradients are summed over ranks behind the backward pass instead of during it.\n"
      "--profile: three more steps by parts, as debug.profile has them: where the time goes, for every\n"
      "rank of a sequence.\n"

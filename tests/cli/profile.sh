@@ -1,6 +1,6 @@
 #!/bin/sh
 # debug.profile: the table in the log and profile.json, on one and two ranks, with the curve of a run without it; a run
-# that ends before; `fwa bench step --profile`.
+# that ends before; `fwa bench step --profile`, and its check on configurations of this project.
 . "$(dirname "$0")/lib.sh"
 
 trained 1 plain tiny.yaml train.steps=6
@@ -25,4 +25,11 @@ run "$FWA" bench step tiny.yaml optimizer.lr=2e-2 schedule.min_lr=1e-2 train.mic
 expect 0
 check "no table: $(cat out)" grep -q "where the time goes" out
 check "no JSON line" grep -q '"bench": "step"' out
+
+# A logit_scale of 8 starts far from a uniform guess.
+for configuration in addition/demo lm/bytes; do
+    run "$FWA" bench step "${FWA_SOURCE_DIR:?}/configs/$configuration.yaml" train.global_batch=4 train.micro_batch=2 \
+        --steps 2
+    expect 0
+done
 finish

@@ -1,0 +1,34 @@
+// What the first loss of a bench's step must be. Its targets are random and know nothing of the tokens before them, so
+// the mean loss of a row is log sum_i e^{l_i} - mean l_i over the ids i < vocab, where l = logit_scale n E^T are the
+// logits of the initial embedding E. What the last block leaves is taken from the step for some rows; the final norm
+// and the head are done again on the host in double.
+#ifndef FWA_TRAIN_BENCH_GUESS_H
+#define FWA_TRAIN_BENCH_GUESS_H
+
+#include "train/trainer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FWA_GUESS_ROWS = 16 };
+
+// Of some rows: mean and standard error of the losses expected, and how far the losses for single targets are apart.
+typedef struct fwa_bench_guess {
+    double loss, error, spread;
+} fwa_bench_guess;
+
+// Not collective. n [D,FWA_GUESS_ROWS], E [>= vocab,D] of type `type`; of the model vocab, D and logit_scale.
+FWA_MUST_CHECK fwa_status fwa_bench_guess_rows(fwa_bench_guess *out, const double *n, const void *E, fwa_dtype type,
+                                               const fwa_model_spec *model);
+// Not collective. Copies the embedding to *E, which the caller frees: before the first step.
+FWA_MUST_CHECK fwa_status fwa_bench_guess_embedding(const fwa_trainer *trainer, void **E);
+// Collective. Of rows of the last micro-batch: the same on every rank.
+FWA_MUST_CHECK fwa_status fwa_bench_guess_take(fwa_bench_guess *out, const fwa_trainer *trainer, const void *E);
+// Not collective. FWA_ERROR unless `loss`, the mean over `targets` targets, is the loss expected to 2 % and chance.
+FWA_MUST_CHECK fwa_status fwa_bench_guess_check(const fwa_bench_guess *guess, double loss, double targets);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
