@@ -5,7 +5,7 @@ cd "$1" || exit 2
 shift
 {
     find . -maxdepth 1 -type f
-    for folder in core kernels io dist layers train tests configs slurm docs cmake .ci; do
+    for folder in core kernels io dist layers train tests tools configs slurm docs cmake .ci; do
         [ ! -d "$folder" ] || find "./$folder" -type f
     done
 } | sed 's|^\./||' | sort | while read -r file; do
