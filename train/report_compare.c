@@ -187,7 +187,8 @@ void fwa_compare_print(const fwa_compare *t, int group, int c, FILE *out) {
         fputs(text, out);
     } else {
         const double size = fabs(x->value);
-        print_fixed(x, kind == FWA_COMPARE_SHARE ? 1 : size < 10.0 ? 3 : size < 1000.0 ? 2 : 0, out);
+        const bool per_cent = strchr(t->column[c].title, '%') != NULL;
+        print_fixed(x, kind == FWA_COMPARE_SHARE ? 1 : per_cent ? 2 : size < 10.0 ? 3 : size < 1000.0 ? 2 : 0, out);
     }
 }
 

@@ -24,6 +24,7 @@
 #define FOOT       18.0 // and its note
 #define SAMPLE     20.0 // a piece of a line beside its label
 #define SETTLED    0.2  // of the range of x: what comes before may be cut
+#define WIDE       1e3  // of values that need a logarithmic axis
 #define LONG       8    // points of a curve whose start may be cut
 
 void fwa_html_text(const char *text, FILE *out) {
@@ -380,7 +381,8 @@ void fwa_figure_dots(const fwa_figure_list *list, FILE *out) {
     if (best < 0) return;
     plot p = {.left = 112.0, .right = WIDTH - 122.0, .top = TOP, .bottom = TOP + rows * ROW};
     const double room = 0.04 * (high - low);
-    fwa_axis_make(&p.x, low - room, high + room, false, 3);
+    const bool log = low > 0.0 && high > WIDE * low;
+    fwa_axis_make(&p.x, log ? 0.7 * low : low - room, log ? 1.4 * high : high + room, log, log ? 5 : 3);
     const frame f = {.title = list->title, .note = list->note, .alone = list->alone, .height = p.bottom + 22.0};
     open_figure(&f, out);
     for (int i = 0; i < p.x.ticks; i++) {
