@@ -18,8 +18,8 @@ typedef struct fwa_comm fwa_comm;
 typedef struct fwa_comm_request fwa_comm_request; // an operation under way; owned by the communicator until waited for
 
 // Bytes that this rank has given to operations of each kind: the buffer of a reduction, its own part of a gather, its
-// parts for all ranks of a reduce-scatter, as a broadcast's root the buffer, what it sends in an exchange. A group of
-// one moves nothing and counts nothing. Recorded work counts when it is recorded, not when it is launched.
+// parts for all ranks of a reduce-scatter, as a broadcast's root the buffer, what it sends in an exchange. "self" moves
+// nothing and counts nothing. Recorded work counts when it is recorded, not when it is launched.
 typedef struct fwa_comm_sent {
     int64_t all_reduce, broadcast, all_gather, reduce_scatter, exchange;
 } fwa_comm_sent;

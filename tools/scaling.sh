@@ -205,7 +205,8 @@ result_of() {
     bytes) # beside fwa's count: bytes that NCCL says it was given to send, of the first three steps and one more
         cat "$out/logs/$2.nccl."* 2>/dev/null | awk '/ Send: / && / datatype 1 / {
             for (i = 1; i < NF; i++) if ($i == "count") sum += $(i + 1)
-        } END { printf "{\"nccl_bytes\": %s, \"step\": ", NR ? sprintf("%.0f", sum / 4) : "null" }'
+            sends++
+        } END { printf "{\"nccl_bytes\": %s, \"step\": ", (sends ? sprintf("%.0f", sum / 4) : "null") }'
         grep '^{"bench": "step"' "$out/logs/$2.out" | sed 's/$/}/'
         ;;
     esac
@@ -432,7 +433,7 @@ resumed() {
         train $(config_of falcon1) data.train="$out/resume/tokens/*.bin" data.val="$out/resume/tokens/*.bin" \
         data.reset_documents=false eval.every=0 \
         train.steps=100 train.stop_after=6 train.seq_len=$length train.global_batch=16 train.micro_batch=$((16 / n)) \
-        train.precision="$precision" optimizer.lr=1e-3 schedule.warmup=2 log.every=1 checkpoint.every=4 \
+        train.precision="$precision" optimizer.lr=1e-4 schedule.min_lr=1e-5 schedule.warmup=2 log.every=1 checkpoint.every=4 \
         checkpoint.keep_last=3 run.dir="$out/resume" run.name="$name" "$@"
 }
 part_resume() {

@@ -139,12 +139,15 @@ static void gathers_scatters_and_broadcasts(void **state) {
     int n = comm->size, r = comm->rank;
     int64_t each = MOST / n;
     float *from = device_elements(each * n), *to = device_floats(each * n);
+    const fwa_comm_sent before = comm->sent;
     check_ok(comm->all_gather(comm, b->stream, from, to, each, FWA_F32));
     const float *got = read_floats(to, each * n);
     for (int64_t i = 0; i < each * n; i++) assert_true(got[i] == element((int)(i / each), i % each));
     check_ok(comm->reduce_scatter(comm, b->stream, from, to, each, FWA_F32));
     got = read_floats(to, each);
     for (int64_t i = 0; i < each; i++) assert_true(got[i] == sum_of(r * each + i));
+    assert_true(comm->sent.all_gather - before.all_gather == each * 4);
+    assert_true(comm->sent.reduce_scatter - before.reduce_scatter == each * n * 4);
     // In place.
     check_ok(comm->reduce_scatter(comm, b->stream, from, from + r * each, each, FWA_F32));
     check_ok(comm->all_gather(comm, b->stream, from + r * each, from, each, FWA_F32));
@@ -165,7 +168,7 @@ static void exchanges_with_neighbours(void **state) {
     (void)state;
     int n = comm->size, r = comm->rank;
     float *from = device_elements(MOST), *to = device_floats(MOST);
-    int64_t bytes = (int64_t)MOST * (int64_t)sizeof(float);
+    int64_t bytes = (int64_t)MOST * (int64_t)sizeof(float), before = comm->sent.exchange;
     check_ok(comm->exchange(comm, b->stream, from, bytes, (r + 1) % n, to, bytes, (r - 1 + n) % n));
     const float *got = read_floats(to, MOST);
     for (int64_t i = 0; i < MOST; i++) assert_true(got[i] == element((r - 1 + n) % n, i));
@@ -175,6 +178,7 @@ static void exchanges_with_neighbours(void **state) {
     got = read_floats(to, 101);
     for (int64_t i = 0; i < 100; i++) assert_true(got[i] == (r > 0 ? element(r - 1, i) : 0));
     assert_true(got[100] == 0);
+    assert_true(comm->sent.exchange - before == bytes + (r + 1 < n ? 400 : 0));
     b->free(b, from);
     b->free(b, to);
 }
@@ -204,10 +208,12 @@ static void check_reduced(const recorded *r) {
     for (int64_t i = 0; i < 1000; i++) assert_true(piece[i] == element(comm->size - 1, i));
 }
 
-// Recorded once, launched with and without the same work call by call in between.
+// Recorded once, launched with and without the same work call by call in between; counted when given, not when
+// launched.
 static void operations_can_be_recorded(void **state) {
     (void)state;
     recorded r = {device_elements(MOST), device_floats(MOST), device_floats(1000)};
+    const fwa_comm_sent before = comm->sent;
     fwa_graph *graph = NULL;
     check_ok(reduce_all(&r));
     check_reduced(&r);
@@ -222,6 +228,9 @@ static void operations_can_be_recorded(void **state) {
         check_reduced(&r);
     }
     check_ok(b->stream_synchronize(b, b->stream));
+    // One call, one recording, two calls: the quarters and 500 values reduced, 500 sent by the last rank.
+    assert_true(comm->sent.all_reduce - before.all_reduce == 4 * (MOST + 500) * 4);
+    assert_true(comm->sent.broadcast - before.broadcast == (comm->rank == comm->size - 1 ? 4 * 500 * 4 : 0));
     b->graph_destroy(b, graph);
     b->free(b, r.from);
     b->free(b, r.sum);
