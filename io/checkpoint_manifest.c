@@ -136,7 +136,7 @@ static fwa_status load(const char *folder, json_t **root, int *ranks) {
     char path[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(path, "%s/" MANIFEST, folder));
     FWA_CHECK(fwa_path_exists(folder), FWA_IO, "there is no checkpoint %s", folder);
-    FWA_CHECK(fwa_path_exists(path), FWA_FORMAT, "%s is no finished checkpoint: it has no " MANIFEST, folder);
+    FWA_CHECK(fwa_path_is_file(path), FWA_FORMAT, "%s is no finished checkpoint: it has no " MANIFEST, folder);
     json_error_t error;
     *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     FWA_CHECK(*root, FWA_FORMAT, "%s:%d: not a manifest: %s", path, error.line, error.text);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 #include <unistd.h>
 
 #include <xxhash.h>
+
+#include "core/log.h"
 
 #define DIGEST_BLOCK ((size_t)1 << 20)
 
@@ -86,6 +89,35 @@ static fwa_status read_rest(int file, const char *path, char **text, size_t *len
     return FWA_OK;
 }
 
+static const char *kind_of(mode_t mode) {
+    if (S_ISDIR(mode)) return "a folder";
+    if (S_ISFIFO(mode)) return "a pipe, whose reader waits for what is written to it";
+    return S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+// A name under which a pipe is open already leads to no file.
+static bool is_open_already(const char *path, const struct stat *info) {
+    char resolved[PATH_MAX];
+    struct stat null;
+    if (S_ISFIFO(info->st_mode)) return !realpath(path, resolved);
+    if (!S_ISCHR(info->st_mode)) return false;
+    if (stat("/dev/null", &null) == 0 && info->st_rdev == null.st_rdev) return true;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    const bool terminal = file >= 0 && isatty(file);
+    if (file >= 0) close(file);
+    return terminal;
+}
+
+fwa_status fwa_input_check(const char *path, fwa_input wanted) {
+    struct stat info;
+    if (stat(path, &info) != 0 || S_ISREG(info.st_mode)) return FWA_OK;
+    if (wanted != FWA_INPUT_FILE && is_open_already(path, &info)) return FWA_OK;
+    const bool waits = wanted == FWA_INPUT_STREAM && S_ISFIFO(info.st_mode);
+    FWA_CHECK(waits, FWA_CONFIG, "%s is %s: expected a file", path, kind_of(info.st_mode));
+    fwa_log_info("%s is a pipe: waiting for what is written to it", path);
+    return FWA_OK;
+}
+
 fwa_status fwa_read_text(const char *path, char **text) {
     size_t length;
     return fwa_read_bytes(path, text, &length);
@@ -93,6 +125,7 @@ fwa_status fwa_read_text(const char *path, char **text) {
 
 fwa_status fwa_read_bytes(const char *path, char **text, size_t *length) {
     *text = NULL;
+    FWA_TRY(fwa_input_check(path, FWA_INPUT_TEXT));
     int file = open(path, O_RDONLY | O_CLOEXEC);
     FWA_CHECK(file >= 0, FWA_IO, "cannot open %s: %s", path, strerror(errno));
     fwa_status status;
@@ -253,6 +286,7 @@ fwa_status fwa_file_digest(const char *path, char hex[33]) {
 
 fwa_status fwa_file_digest_start(const char *path, int64_t bytes, char hex[33]) {
     hex[0] = '\0';
+    FWA_TRY(fwa_input_check(path, FWA_INPUT_FILE));
     int file = open(path, O_RDONLY | O_CLOEXEC);
     FWA_CHECK(file >= 0, FWA_IO, "cannot open %s: %s", path, strerror(errno));
     fwa_status status;

@@ -16,8 +16,9 @@ extern "C" {
 
 // printf into a path; FWA_CONFIG if it gets too long.
 FWA_MUST_CHECK fwa_status fwa_path_format(char path[FWA_PATH_MAX], const char *format, ...) FWA_PRINTF(2, 3);
-FWA_MUST_CHECK fwa_status fwa_make_folders(const char *path);           // mkdir -p
-FWA_MUST_CHECK fwa_status fwa_read_text(const char *path, char **text); // whole file, NUL-terminated; caller frees
+FWA_MUST_CHECK fwa_status fwa_make_folders(const char *path); // mkdir -p
+FWA_MUST_CHECK fwa_status fwa_read_text(const char *path,
+                                        char **text); // whole FWA_INPUT_TEXT, NUL-terminated; caller frees
 // The same with its length, for a text that may hold NULs.
 FWA_MUST_CHECK fwa_status fwa_read_bytes(const char *path, char **text, size_t *length);
 // Writes `path`.tmp, syncs, renames: readers see the old or the new text, never a part. A link keeps pointing where it
@@ -29,6 +30,14 @@ FWA_MUST_CHECK fwa_status fwa_write_bytes(const char *path, const void *bytes, s
 FWA_MUST_CHECK fwa_status fwa_lock_file(const char *path, const char *what, int *lock);
 FWA_MUST_CHECK fwa_status fwa_remove_folder(const char *path); // rm -r; missing is fine
 FWA_MUST_CHECK fwa_status fwa_sync_path(const char *path);     // fsync of a file or a folder
+// What may be read under a name. A named pipe makes its reader wait for a writer, who may never come.
+typedef enum fwa_input {
+    FWA_INPUT_FILE,  // regular files, which have a size and can be read twice
+    FWA_INPUT_TEXT,  // also what is open already: a pipe (/dev/stdin, the shell's <(...)), a terminal, /dev/null
+    FWA_INPUT_STREAM // also named pipes, after a line in the log; text that is read as it comes
+} fwa_input;
+// Before `path` is opened: FWA_CONFIG where it is something else (a folder, socket, device); what is missing passes.
+FWA_MUST_CHECK fwa_status fwa_input_check(const char *path, fwa_input wanted);
 bool fwa_path_exists(const char *path);
 bool fwa_path_is_file(const char *path);  // a regular file, or a link to one: reading it does not wait for anybody
 int64_t fwa_free_bytes(const char *path); // free for this user on the disk of `path`; -1 unknown

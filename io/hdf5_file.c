@@ -94,6 +94,7 @@ done:
 fwa_status fwa_hdf5_open(hid_t *file, const char *path) {
     *file = H5I_INVALID_HID;
     FWA_CHECK(fwa_path_exists(path), FWA_IO, "cannot open %s: no such file", path);
+    FWA_TRY(fwa_input_check(path, FWA_INPUT_FILE));
     hid_t list;
     FWA_TRY(access_list(&list));
     fwa_status status = FWA_OK;

@@ -33,6 +33,7 @@ done:
 static fwa_status check_seal(const char *path) {
     enum { SIZE = sizeof SEAL - 1 + HEX };
     char hex[HEX + 1], found[SIZE + 1] = "", wanted[SIZE + 1];
+    FWA_TRY(fwa_input_check(path, FWA_INPUT_FILE));
     FILE *file = fopen(path, "r");
     FWA_CHECK(file, FWA_CONFIG, "cannot open %s: %s", path, strerror(errno));
     const bool long_enough = fseeko(file, -(off_t)SIZE, SEEK_END) == 0;

@@ -9,6 +9,7 @@
 
 #include "core/bf16.h"
 #include "core/shape.h"
+#include "io/files.h"
 #include "io/safetensors.h"
 
 #define HEADER_MAX (100 << 20) // bytes; what the format allows
@@ -117,6 +118,7 @@ fwa_status fwa_safetensors_open(fwa_safetensors *file, const char *path) {
     memset(file, 0, sizeof *file);
     file->path = strdup(path);
     FWA_CHECK(file->path, FWA_MEMORY, "no memory for %s", path);
+    FWA_TRY(fwa_input_check(path, FWA_INPUT_FILE));
     file->file = fopen(path, "rb");
     FWA_CHECK(file->file, errno == ENOENT ? FWA_CONFIG : FWA_IO, "cannot open %s: %s", path, strerror(errno));
     fwa_status status = read_header(file, &header);

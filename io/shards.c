@@ -14,6 +14,7 @@
 #include <xxhash.h>
 
 #include "core/shape.h"
+#include "io/files.h"
 
 #define CHOICES_MAGIC 20240522
 #define SHARD_HINT    "copy the file again, or write it anew"
@@ -41,14 +42,13 @@ static const uint16_t *file_tokens(const shard_file *file) {
 }
 
 static fwa_status map_file(shard_file *file) {
+    FWA_TRY(fwa_input_check(file->path, FWA_INPUT_FILE));
     int handle = open(file->path, O_RDONLY | O_CLOEXEC);
     FWA_CHECK(handle >= 0, FWA_CONFIG, "cannot open token shard %s: %s", file->path, strerror(errno));
     fwa_status status = FWA_OK;
     struct stat info;
     FWA_CHECK_GOTO(fstat(handle, &info) == 0, FWA_IO, done, "cannot read the size of %s: %s", file->path,
                    strerror(errno));
-    FWA_CHECK_GOTO(S_ISREG(info.st_mode), FWA_FORMAT, done,
-                   "token shard %s is not a regular file: the glob of data.* must match shards only", file->path);
     file->bytes = info.st_size;
     file->device = info.st_dev;
     file->inode = info.st_ino;

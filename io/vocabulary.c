@@ -122,6 +122,7 @@ static fwa_status read_tokens(fwa_vocabulary *v, const char *path) {
     json_error_t error;
     const char **names = NULL;
     fwa_status status;
+    FWA_TRY(fwa_input_check(path, FWA_INPUT_FILE));
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     FWA_CHECK(root, FWA_FORMAT, "%s:%d: %s; " VOCAB_HINT, path, error.line, error.text);
     const size_t count = json_object_size(root);

@@ -99,7 +99,9 @@ static fwa_status check_utf8(const char *text, size_t bytes, const char *name) {
 }
 
 static fwa_status read_stream(const char *path, fwa_text *text) {
-    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
+    const bool standard = strcmp(path, "-") == 0;
+    if (!standard) FWA_TRY(fwa_input_check(path, FWA_INPUT_STREAM));
+    FILE *file = standard ? stdin : fopen(path, "r");
     FWA_CHECK(file, FWA_CONFIG, "--prompt-file: cannot open %s: %s", path, strerror(errno));
     char block[65536];
     size_t bytes;
@@ -109,8 +111,7 @@ static fwa_status read_stream(const char *path, fwa_text *text) {
     const int failed = ferror(file) ? errno : 0;
     if (file != stdin) fclose(file);
     FWA_TRY(status);
-    FWA_CHECK(!failed, failed == EISDIR ? FWA_CONFIG : FWA_IO, "--prompt-file: cannot read %s: %s", path,
-              strerror(failed));
+    FWA_CHECK(!failed, FWA_IO, "--prompt-file: cannot read %s: %s", path, strerror(failed));
     return FWA_OK;
 }
 

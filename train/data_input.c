@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/files.h"
+
 #define BLOCK ((size_t)1 << 20) // bytes read at once, and of a batch unless a part is longer
 
 struct fwa_data_input {
@@ -81,7 +83,9 @@ failed:
 
 static fwa_status open_next(fwa_data_input *in) {
     const char *path = in->paths[in->next];
-    in->file = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
+    const bool standard = strcmp(path, "-") == 0;
+    if (!standard) FWA_TRY(fwa_input_check(path, FWA_INPUT_STREAM));
+    in->file = standard ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
     FWA_CHECK(in->file >= 0, FWA_CONFIG, "cannot open %s: %s", path, strerror(errno));
     in->line = 1;
     in->started = false;

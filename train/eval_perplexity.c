@@ -137,6 +137,7 @@ static fwa_status read_text(corpus *c) {
         const char *path = c->files.at[i];
         FWA_CHECK(!ends_with(path, ".bin"), FWA_USAGE, "%s and %s: expected all token shards (*.bin) or all text",
                   c->files.at[0], path);
+        FWA_TRY(fwa_input_check(path, FWA_INPUT_TEXT));
         FILE *file = fopen(path, "r");
         FWA_CHECK(file, FWA_CONFIG, "cannot open %s: %s", path, strerror(errno));
         const bool lines = ends_with(path, ".jsonl") || ends_with(path, ".ndjson");

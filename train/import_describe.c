@@ -116,6 +116,7 @@ fwa_status fwa_import_describe(const char *path, char **text, fwa_export_layout 
     *text = NULL;
     *step = *tokens = 0;
     FWA_CHECK(fwa_path_exists(path), FWA_CONFIG, "%s: there is no such file; expected a folder of fwa export", path);
+    FWA_TRY(fwa_input_check(path, FWA_INPUT_FILE));
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     FWA_CHECK(root, FWA_FORMAT, "%s:%d: not JSON: %s", path, error.line, error.text);
     fwa_status status = describe(path, root, text, layout, step, tokens);

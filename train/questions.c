@@ -9,6 +9,8 @@
 
 #include <jansson.h>
 
+#include "io/files.h"
+
 #define CHOICES_MOST 1024
 
 fwa_status fwa_questions_add(fwa_questions *q, int64_t place, int choices, fwa_question **out) {
@@ -168,7 +170,7 @@ static fwa_status read_lines(fwa_questions *q, FILE *file) {
     }
     free(text);
     FWA_TRY(status);
-    FWA_CHECK(!ferror(file), errno == EISDIR ? FWA_CONFIG : FWA_IO, "cannot read %s: %s", q->path, strerror(errno));
+    FWA_CHECK(!ferror(file), FWA_IO, "cannot read %s: %s", q->path, strerror(errno));
     FWA_CHECK(q->count > 0, FWA_FORMAT, "%s has no questions", q->path);
     return FWA_OK;
 }
@@ -187,6 +189,7 @@ fwa_status fwa_questions_read(fwa_questions *out, const char *path) {
     name_after_file(out);
     const char *dot = strrchr(path, '.');
     if (dot && strcmp(dot, ".bin") == 0) return fwa_questions_read_ids(out);
+    FWA_TRY(fwa_input_check(path, FWA_INPUT_TEXT));
     FILE *file = fopen(path, "r");
     FWA_CHECK(file, FWA_CONFIG, "cannot open %s: %s", path, strerror(errno));
     fwa_status status = read_lines(out, file);

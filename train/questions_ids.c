@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/files.h"
 #include "train/questions.h"
 
 #define MAGIC  20240522
@@ -18,6 +19,7 @@ typedef struct cursor {
 } cursor;
 
 static fwa_status read_file(fwa_questions *q, size_t *bytes) {
+    FWA_TRY(fwa_input_check(q->path, FWA_INPUT_FILE));
     FILE *file = fopen(q->path, "rb");
     FWA_CHECK(file, FWA_CONFIG, "cannot open %s: %s", q->path, strerror(errno));
     fwa_status status = FWA_OK;

@@ -26,7 +26,7 @@ file() {
 # Files
 refused nothing.yaml "" "nothing.yaml" "No such file"
 mkdir folder.yaml
-refused folder.yaml "" "folder.yaml" "directory"
+refused folder.yaml "" "folder.yaml" "is a folder"
 if [ "$(id -u)" != 0 ]; then
     cp tiny.yaml locked.yaml
     chmod 0 locked.yaml

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Run folders that cannot be written, before and during training: exit code 1, what was there stays.
+# Run folders that cannot be written, before and during training: exit code 1 (2 where a folder is in the place of a file that
+# is read first), what was there stays.
 . "$(dirname "$0")/lib.sh"
 
 # A file where a folder has to be
@@ -15,7 +16,7 @@ train 1 blocked tiny.yaml train.steps=2
 expect 1 "runs/blocked/checkpoints"
 mkdir -p runs/metrics/metrics.jsonl
 train 1 metrics tiny.yaml train.steps=2
-expect 1 "metrics.jsonl"
+expect 2 "metrics.jsonl is a folder"
 
 # Without permission
 if [ "$(id -u)" != 0 ]; then

@@ -206,7 +206,7 @@ refused '--context 100' 48 -- --task ppl --tokenizer bytes short.txt --context 1
 refused nothing.txt -- --task ppl --tokenizer bytes nothing.txt
 refused '--shots belongs to --task mc' -- --task ppl --shots 1
 refused data/gpt2 -- --task mc short.jsonl
-refused 'cannot read runs: Is a directory' -- --task mc --tokenizer bytes runs
+refused 'runs is a folder' -- --task mc --tokenizer bytes runs
 for ranks in 1 2; do # said before anything is measured
     on $ranks eval runs/lm --json nowhere/x.json
     expect 2 "--json nowhere/x.json"

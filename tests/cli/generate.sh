@@ -118,7 +118,7 @@ for at in 90 900 3000 $((size / 2)) $((size - 60)) $((size - 5)); do # anywhere,
     printf '\377\001\377' | dd of=damaged.h5 bs=1 seek="$at" conv=notrunc 2>/dev/null
     refused 'damaged.h5 is damaged' -- runs/recurrent --tokenizer bytes --state-in damaged.h5 --tokens 1
 done
-refused '--prompt-file: cannot read runs' -- runs/recurrent --tokenizer bytes --prompt-file runs
+refused 'runs is a folder: expected a file' -- runs/recurrent --tokenizer bytes --prompt-file runs
 refused '--seed' -- runs/recurrent --prompt a --seed 99999999999999999999
 refused 'text.txt is a file' -- text.txt --prompt a
 for target in nowhere/x runs; do # said before the text is made

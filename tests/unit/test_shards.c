@@ -98,8 +98,8 @@ static void cut_files_are_refused(void **state) {
         check_message("/x.bin");
     }
     check_ok(fwa_make_folders(temp_path("folder.bin")));
-    check_status(open_and_close("folder.bin", VOCAB), FWA_FORMAT);
-    check_message("not a regular file");
+    check_status(open_and_close("folder.bin", VOCAB), FWA_CONFIG);
+    check_message("folder.bin is a folder");
 }
 
 static void tokens_outside_the_vocabulary_are_refused(void **state) {

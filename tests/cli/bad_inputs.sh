@@ -1,0 +1,98 @@
+#!/bin/sh
+# Named pipes, folders and devices in place of files: exit code 2, and nobody waits for a writer that never comes. What is
+# open already is read: standard input, a pipe of the shell; and named pipes where text is read as it comes.
+. "$(dirname "$0")/lib.sh"
+printf 'a cat saw a hat on a mat and sat on it\n' >short.txt
+awk 'BEGIN { for (i = 0; i < 200; i++) print "a cat saw a hat on mat " i }' >text.txt
+run "$FWA" data tokenize text.txt --tokenizer bytes --val 0 --out bytes
+expect 0
+cat >bytes.yaml <<'YAML'
+base: tiny-lm.yaml
+data: {train: bytes/train_*.bin, val: bytes/train_*.bin}
+train: {steps: 2, seq_len: 48}
+YAML
+trained 1 lm bytes.yaml
+run "$FWA" export runs/lm away
+expect 0
+mkfifo pipe pipe.bin
+mkdir folder.bin
+limit=20
+
+# refused TEXT COMMAND...
+refused() {
+    text=$1
+    shift
+    run "$FWA" "$@"
+    expect 2 "$text"
+    check_not "$what: a mistake without words" grep -q "out of memory" err
+}
+for kind in pipe /dev/zero; do
+    word="$kind is a "
+    refused "$word" train $kind run.name=new
+    refused "$word" bench step $kind
+    refused "$word" sweep $kind --list
+    refused "$word" train bytes.yaml run.name=new data.train=$kind
+    refused "$word" data inspect $kind
+    refused "$word" eval runs/lm --task ppl --tokenizer bytes $kind
+    refused "$word" eval runs/lm --task mc --tokenizer bytes $kind
+    refused "$word" op --check $kind
+    refused "$word" generate runs/lm --tokenizer bytes --state-in $kind --tokens 1
+    refused "$kind" eval $kind
+    refused "$kind" train bytes.yaml run.name=new --init-from $kind
+    refused "$kind" import $kind runs/new
+done
+refused "pipe.bin is a pipe" eval runs/lm --task mc pipe.bin
+refused "folder.bin is a folder" eval runs/lm --task mc folder.bin
+refused "folder.bin is a folder" train folder.bin
+refused "/dev/zero is a device" data tokenize /dev/zero --tokenizer bytes --out new
+refused "/dev/zero is a device" generate runs/lm --tokenizer bytes --prompt-file /dev/zero --tokens 1
+check_not "a refused input left a run" test -e runs/new
+
+# Files of a folder
+for file in config.json model.safetensors; do
+    cp -r away odd
+    rm odd/$file
+    mkfifo odd/$file
+    refused "odd/$file is a pipe" import odd runs/new
+    rm -r odd
+done
+mkdir vocabulary
+mkfifo vocabulary/encoder.json vocabulary/vocab.bpe
+refused "vocabulary/encoder.json is a pipe" data tokenize text.txt --tokenizer vocabulary --out new
+cp -r runs/lm runs/odd
+rm runs/odd/checkpoints/step_00000002/manifest.json
+mkfifo runs/odd/checkpoints/step_00000002/manifest.json
+run "$FWA" checkpoint verify runs/odd
+expect 1
+check "not said to be unfinished: $(cat out)" grep -qF "it has no manifest.json" out
+rm -r runs/odd
+mkdir -p runs/odd
+mkfifo runs/odd/metrics.jsonl
+refused "runs/odd/metrics.jsonl is a pipe" train bytes.yaml run.name=odd
+
+# Open already
+run sh -c "cat text.txt | \"$FWA\" data tokenize /dev/stdin --tokenizer bytes --val 0 --out standard"
+expect 0
+check "other tokens" cmp bytes/train_000000.bin standard/train_000000.bin
+run sh -c "cat tiny.yaml | \"$FWA\" train /dev/stdin --dry-run"
+expect 0
+run sh -c "cat short.txt | \"$FWA\" eval runs/lm --task ppl --tokenizer bytes /dev/stdin"
+expect 0
+run sh -c "cat short.txt | \"$FWA\" generate runs/lm --tokenizer bytes --prompt-file /dev/stdin --tokens 2"
+expect 0
+run "$FWA" generate runs/lm --tokenizer bytes --prompt-file /dev/null --tokens 2
+expect 0
+if command -v bash >/dev/null; then
+    # shellcheck disable=SC2016 # the inner shell's variable
+    run bash -c '"$0" data tokenize <(cat text.txt) --tokenizer bytes --val 0 --out process' "$FWA"
+    expect 0
+    check "other tokens" cmp bytes/train_000000.bin process/train_000000.bin
+fi
+
+# A named pipe with text
+start "$FWA" data tokenize pipe --tokenizer bytes --val 0 --out named
+timeout "$limit" sh -c "cat text.txt >pipe"
+ended
+expect 0 "pipe is a pipe: waiting for what is written to it"
+check "other tokens" cmp bytes/train_000000.bin named/train_000000.bin
+finish
