@@ -433,8 +433,8 @@ resumed() {
         train $(config_of falcon1) data.train="$out/resume/tokens/*.bin" data.val="$out/resume/tokens/*.bin" \
         data.reset_documents=false eval.every=0 \
         train.steps=100 train.stop_after=6 train.seq_len=$length train.global_batch=16 train.micro_batch=$((16 / n)) \
-        train.precision="$precision" optimizer.lr=1e-4 schedule.min_lr=1e-5 schedule.warmup=2 log.every=1 checkpoint.every=4 \
-        checkpoint.keep_last=3 run.dir="$out/resume" run.name="$name" "$@"
+        train.precision="$precision" optimizer.lr=1e-4 schedule.min_lr=1e-5 schedule.warmup=2 log.every=1 \
+        checkpoint.every=4 checkpoint.keep_last=3 run.dir="$out/resume" run.name="$name" "$@"
 }
 part_resume() {
     [ -n "$plan" ] || write_tokens
