@@ -8,6 +8,7 @@
 #include "core/version.h"
 #include "io/checkpoint.h"
 #include "train/commands.h"
+#include "train/environment.h"
 #include "train/help.h"
 
 // Threads that wait must sleep: ranks share cores. OpenMP reads this when the program is loaded, so it starts over
@@ -85,7 +86,8 @@ int main(int argc, char **argv) {
         return fwa_status_exit_code(status);
     }
     fwa_log_init(world->rank, world->size, world->host);
-    status = fwa_hdf5_start();
+    status = fwa_environment_agree(world);
+    if (status == FWA_OK) status = fwa_hdf5_start();
     if (status == FWA_OK) status = command->run(world, argc - 1, argv + 1);
     return end(world, status);
 }

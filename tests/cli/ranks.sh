@@ -52,4 +52,22 @@ for ranks in 1 2; do
         close_numbers cut-1-1 "cut-$ranks-$micro" loss 1e-5 3
     done
 done
+
+# What the environment says of kernels and groups is the same on all ranks, or nobody starts.
+cat >other.sh <<'SH'
+#!/bin/sh
+name=$1
+shift
+[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export "$name=3"
+exec "$@"
+SH
+shared=$(cd "${FWA_SOURCE_DIR:?}" && cat core/* dist/* io/* kernels/*.* kernels/*/* layers/* train/*.* train/*/* 2>/dev/null |
+    sed -n 's/.*getenv("\(FWA_[A-Z_]*\)").*/\1/p' | sort -u)
+check "the sources read no such variable" test -n "$shared"
+for name in $shared; do
+    # shellcheck disable=SC2086 # the launcher and its options
+    run env "$name=2" $mpirun -np 2 sh other.sh "$name" "$FWA" train tiny.yaml run.name=other
+    expect 2 "$name in the environment: got '3', but '2' on rank 0"
+    check_not "$name: a run was started" test -e runs/other
+done
 finish
