@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/log.h"
 #include "core/shape.h"
@@ -122,20 +123,6 @@ done:
     return status;
 }
 
-// The configuration first: a folder that has the checkpoint is complete, and what was interrupted can be started again.
-static fwa_status write_run(const import *in, const char *run, const char *folder) {
-    char path[FWA_PATH_MAX];
-    FWA_TRY(fwa_path_format(path, "%s/config.yaml", run));
-    FWA_TRY(fwa_make_folders(run));
-    char *text = fwa_config_text(in->config);
-    FWA_CHECK(text, FWA_MEMORY, "no memory for the configuration");
-    fwa_status status = fwa_write_text(path, text);
-    if (status == FWA_OK) status = write_checkpoint(in, run, folder, text);
-    free(text);
-    FWA_TRY(status);
-    return FWA_OK;
-}
-
 static fwa_status check_new(const char *run) {
     char path[FWA_PATH_MAX];
     int64_t *steps = NULL;
@@ -146,6 +133,30 @@ static fwa_status check_new(const char *run) {
     FWA_TRY(fwa_path_format(path, "%s/metrics.jsonl", run));
     FWA_CHECK(!fwa_path_exists(path), FWA_CONFIG, "%s is the folder of a training: name a new run folder", run);
     return FWA_OK;
+}
+
+// The configuration first: a folder that has the checkpoint is complete, and what was interrupted can be started again.
+static fwa_status write_files(const import *in, const char *run, const char *folder) {
+    char path[FWA_PATH_MAX];
+    FWA_TRY(fwa_path_format(path, "%s/config.yaml", run));
+    char *text = fwa_config_text(in->config);
+    FWA_CHECK(text, FWA_MEMORY, "no memory for the configuration");
+    fwa_status status = fwa_write_text(path, text);
+    if (status == FWA_OK) status = write_checkpoint(in, run, folder, text);
+    free(text);
+    FWA_TRY(status);
+    return FWA_OK;
+}
+
+// Looks once more when no other process can come in between.
+static fwa_status write_run(const import *in, const char *run, const char *folder) {
+    int lock;
+    FWA_TRY(fwa_make_folders(run));
+    FWA_TRY(fwa_run_lock(run, &lock));
+    fwa_status status = check_new(run);
+    if (status == FWA_OK) status = write_files(in, run, folder);
+    close(lock);
+    return status;
 }
 
 // The configuration with the run's own name, under the words of the command line.

@@ -77,11 +77,14 @@ static fwa_status decide_none(const fwa_run *run) {
     return FWA_OK;
 }
 
-static fwa_status lock_folder(fwa_run *run) {
+fwa_status fwa_run_lock(const char *folder, int *lock) {
     char path[FWA_PATH_MAX];
-    if (run->lock >= 0 || !fwa_path_exists(run->path)) return FWA_OK;
-    FWA_TRY(fwa_path_format(path, "%s/lock", run->path));
-    return fwa_lock_file(path, run->path, &run->lock);
+    FWA_TRY(fwa_path_format(path, "%s/lock", folder));
+    return fwa_lock_file(path, folder, lock);
+}
+
+static fwa_status lock_folder(fwa_run *run) {
+    return run->lock >= 0 || !fwa_path_exists(run->path) ? FWA_OK : fwa_run_lock(run->path, &run->lock);
 }
 
 static fwa_status decide_auto(fwa_run *run, decision *out) {

@@ -1,6 +1,6 @@
 // The run folder run.dir/run.name (docs/architecture.md) and what resuming means.
 //
-//   config.yaml (resolved)  metrics.jsonl  log.txt  checkpoints/  FINISHED (number of steps)  gemm_algos.json
+//   config.yaml (resolved)  metrics.jsonl  log.txt  checkpoints/  FINISHED (number of steps)  gemm_algos.json  lock
 //
 // Rank 0 touches the folder; every rank reads checkpoints. All functions are Collective.
 #ifndef FWA_TRAIN_RUN_H
@@ -38,6 +38,9 @@ void fwa_run_keep_choices(const fwa_run *run, const fwa_trainer *trainer);
 // Writes FINISHED.
 FWA_MUST_CHECK fwa_status fwa_run_finish(fwa_run *run, const fwa_trainer *trainer);
 void fwa_run_destroy(fwa_run *run);
+// Not collective. Keeps other processes out of the run folder `folder`, which is there, until *lock is closed;
+// FWA_CONFIG where another is in it.
+FWA_MUST_CHECK fwa_status fwa_run_lock(const char *folder, int *lock);
 // Not collective. The steps that the run folder `path` says are finished; -1: it says nothing.
 int64_t fwa_run_finished_steps(const char *path);
 

@@ -18,7 +18,14 @@ expect 0 "runs/again: checkpoint of step 3"
 run "$FWA" export runs/again away2 --logits 20
 expect 0
 for file in model logits; do check "other $file" cmp away/$file.safetensors away2/$file.safetensors; done
-check "not the masters alone" test "$(echo runs/again/*)" = "runs/again/checkpoints runs/again/config.yaml"
+check "not the masters alone" test "$(echo runs/again/*)" = \
+    "runs/again/checkpoints runs/again/config.yaml runs/again/lock"
+mkdir runs/held
+run flock runs/held/lock "$FWA" import away runs/held
+expect 2 "runs/held is in use by another fwa"
+check "a folder in use was written to" test "$(echo runs/held/*)" = runs/held/lock
+run "$FWA" import away runs/held
+expect 0
 for name in plain again; do
     on 1 eval runs/$name --widths 1-2 --examples 40 --json $name.json
     expect 0
