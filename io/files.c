@@ -42,7 +42,8 @@ fwa_status fwa_make_folders(const char *path) {
         struct stat info;
         if (mkdir(part, 0777) != 0) {
             int error = errno;
-            bool folder = stat(part, &info) == 0 && S_ISDIR(info.st_mode);
+            const bool there = stat(part, &info) == 0, folder = there && S_ISDIR(info.st_mode);
+            FWA_CHECK(there || error != EEXIST, FWA_IO, "%s is a link that leads nowhere: expected a folder", part);
             FWA_CHECK(folder, FWA_IO, "cannot create folder %s: %s", part, strerror(error));
         }
         if (kept == '\0') return FWA_OK;

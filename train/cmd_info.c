@@ -131,6 +131,5 @@ fwa_status fwa_cmd_info(fwa_world *world, int argc, char **argv) {
     print_rules();
     printf("Operators\n");
     for (int i = 0; i < KIND_COUNT; i++) print_operators(kinds[i]);
-    FWA_CHECK(fflush(stdout) == 0 && !ferror(stdout), FWA_IO, "cannot write to standard output");
     return FWA_OK;
 }

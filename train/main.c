@@ -52,6 +52,19 @@ static void print_failure(const fwa_world *world, fwa_status status) {
     if (!foreseen && fwa_error_trace()[0]) fwa_log_error("at\n%s", fwa_error_trace());
 }
 
+// What was printed is a result like any other: a full disk behind it is a failure.
+static fwa_status written(fwa_status status) {
+    if (status != FWA_OK) return status;
+    FWA_CHECK(fflush(stdout) == 0 && !ferror(stdout), FWA_IO, "cannot write to standard output");
+    return FWA_OK;
+}
+
+static int end_alone(int code) {
+    if (code == 0 && written(FWA_OK) != FWA_OK) code = 1;
+    if (code == 1) fprintf(stderr, "fwa: %s\n", fwa_error_message());
+    return code;
+}
+
 static int end(fwa_world *world, fwa_status status) {
     int code = fwa_status_exit_code(status);
     if (status == FWA_OK) {
@@ -69,17 +82,17 @@ int main(int argc, char **argv) {
     fwa_world *world = NULL;
     wait_passively(argv);
     if (argc < 2 || is(argv[1], "help") || asks_for_help(argv[1]))
-        return fwa_help(argc > 2 ? argv[2] : NULL, argc < 2 ? stderr : stdout, argc < 2);
+        return end_alone(fwa_help(argc > 2 ? argv[2] : NULL, argc < 2 ? stderr : stdout, argc < 2));
     if (is(argv[1], "--version")) {
         printf("%s\n", fwa_version_text());
-        return 0;
+        return end_alone(0);
     }
     const fwa_command *command = fwa_command_find(argv[1]);
     if (!command) {
         fprintf(stderr, "fwa: no command '%s'\n\n", argv[1]);
         return fwa_help(NULL, stderr, 1);
     }
-    if (asks_about_command(argc, argv)) return fwa_help(argv[1], stdout, 0);
+    if (asks_about_command(argc, argv)) return end_alone(fwa_help(argv[1], stdout, 0));
     fwa_status status = fwa_world_create(&world, &argc, &argv);
     if (status != FWA_OK) {
         fprintf(stderr, "fwa: %s\n", fwa_error_message());
@@ -89,5 +102,5 @@ int main(int argc, char **argv) {
     status = fwa_environment_agree(world);
     if (status == FWA_OK) status = fwa_hdf5_start();
     if (status == FWA_OK) status = command->run(world, argc - 1, argv + 1);
-    return end(world, status);
+    return end(world, written(status));
 }

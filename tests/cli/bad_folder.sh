@@ -18,6 +18,18 @@ mkdir -p runs/metrics/metrics.jsonl
 train 1 metrics tiny.yaml train.steps=2
 expect 2 "metrics.jsonl is a folder"
 
+ln -s nowhere runs/link
+train 1 link tiny.yaml train.steps=2
+expect 1 "runs/link is a link that leads nowhere"
+
+# Standard output that takes nothing
+trained 1 good tiny.yaml train.steps=1
+for words in "help" "help configuration" "--version" "eval --help" "info" "eval runs/good --widths 1-1 --examples 2" \
+    "checkpoint list runs/good" "bench step tiny.yaml --steps 1"; do
+    run sh -c "\"$FWA\" $words >/dev/full"
+    expect 1 "cannot write"
+done
+
 # Without permission
 if [ "$(id -u)" != 0 ]; then
     mkdir -p locked
