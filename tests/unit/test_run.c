@@ -1,0 +1,44 @@
+// Two trainings in one run folder: the later one sees what the other has done, however short it was.
+#include "tests/temp_folder.h"
+#include "tests/trainer_case.h"
+
+#include "io/checkpoint.h"
+#include "train/run.h"
+
+static fwa_world *world;
+
+static void the_later_of_two_trainings_stays_out(void **state) {
+    (void)state;
+    trainer_case c;
+    fwa_run *run, *late[2], *third;
+    char dir[128], *command[] = {"train", NULL};
+    snprintf(dir, sizeof dir, "run.dir=%s", temp_folder);
+    const char *const overrides[] = {dir, NULL};
+    trainer_case_open(&c, world, overrides);
+    check_ok(fwa_run_create(&run, world, c.config, "none", 1, command));
+    check_ok(fwa_run_create(&late[0], world, c.config, "none", 1, command)); // nothing is there yet
+    check_ok(fwa_run_create(&late[1], world, c.config, "auto", 1, command));
+    check_ok(fwa_run_open(run, c.trainer));
+    check_status(fwa_run_open(late[0], c.trainer), FWA_CONFIG);
+    check_message("is in use");
+    trainer_case_step(&c);
+    check_ok(fwa_run_finish(run, c.trainer));
+    fwa_run_destroy(run);
+    for (int i = 0; i < 2; i++) {
+        check_status(fwa_run_open(late[i], c.trainer), FWA_CONFIG);
+        check_message("already holds a run");
+        fwa_run_destroy(late[i]);
+    }
+    check_status(fwa_run_create(&third, world, c.config, "none", 1, command), FWA_CONFIG);
+    check_message("already holds a run");
+    trainer_case_close(&c);
+}
+
+int main(int argc, char **argv) {
+    if (fwa_hdf5_start() != FWA_OK || fwa_world_create(&world, &argc, &argv) != FWA_OK) return 1;
+    if (fwa_world_split(world, 1) != FWA_OK) return 1;
+    const struct CMUnitTest tests[] = {temp_test(the_later_of_two_trainings_stays_out)};
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    fwa_world_destroy(world);
+    return failed;
+}
