@@ -1,7 +1,6 @@
 // Cases of mixing rules from and to HDF5 files.
 #include "io/case.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,8 +193,7 @@ fwa_status fwa_case_write(const fwa_case *c, const char *path) {
     fwa_hdf5_unlock();
     if (status != FWA_OK) fwa_error_pass(status, __FILE__, __LINE__, __func__);
     if (status != FWA_OK) goto failed;
-    FWA_CHECK_GOTO(rename(temporary, path) == 0, FWA_IO, failed, "cannot rename %s to %s: %s", temporary, path,
-                   strerror(errno));
+    FWA_TRY_GOTO(fwa_file_rename(temporary, path), failed);
     return FWA_OK;
 failed:
     unlink(temporary);

@@ -1,5 +1,4 @@
 // A plain model.h5 from a checkpoint: whole master tensors in one file that needs no shards.
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,8 +55,7 @@ fwa_status fwa_checkpoint_pack(fwa_checkpoint *checkpoint, const char *path) {
     FWA_TRY(fwa_path_format(temporary, "%s.tmp", path));
     fwa_status status;
     FWA_TRY_GOTO(pack_file(checkpoint, temporary), failed);
-    FWA_CHECK_GOTO(rename(temporary, path) == 0, FWA_IO, failed, "cannot rename %s to %s: %s", temporary, path,
-                   strerror(errno));
+    FWA_TRY_GOTO(fwa_file_rename(temporary, path), failed);
     return FWA_OK;
 failed:
     unlink(temporary);

@@ -186,6 +186,12 @@ static fwa_status write_through(const char *path, const void *bytes, size_t size
     return FWA_OK;
 }
 
+fwa_status fwa_file_rename(const char *temporary, const char *path) {
+    FWA_TRY(fwa_input_check(path, FWA_INPUT_FILE));
+    FWA_CHECK(rename(temporary, path) == 0, FWA_IO, "cannot rename %s to %s: %s", temporary, path, strerror(errno));
+    return FWA_OK;
+}
+
 static fwa_status replace_file(const char *path, const void *bytes, size_t size) {
     char temporary[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(temporary, "%s.tmp", path));

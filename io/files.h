@@ -25,6 +25,9 @@ FWA_MUST_CHECK fwa_status fwa_read_bytes(const char *path, char **text, size_t *
 // does; what is no regular file (a pipe, /dev/stdout) is written to.
 FWA_MUST_CHECK fwa_status fwa_write_text(const char *path, const char *text);
 FWA_MUST_CHECK fwa_status fwa_write_bytes(const char *path, const void *bytes, size_t size); // the same
+// Gives a finished file its name. FWA_CONFIG where that is no regular file's: a rename would put one in the place of a
+// device such as /dev/null.
+FWA_MUST_CHECK fwa_status fwa_file_rename(const char *temporary, const char *path);
 // Locks `path` (made if missing) for this process until *lock is closed or the process ends. FWA_CONFIG naming `what`
 // if another process holds it; file systems without locks let everybody in.
 FWA_MUST_CHECK fwa_status fwa_lock_file(const char *path, const char *what, int *lock);
@@ -36,7 +39,8 @@ typedef enum fwa_input {
     FWA_INPUT_TEXT,  // also what is open already: a pipe (/dev/stdin, the shell's <(...)), a terminal, /dev/null
     FWA_INPUT_STREAM // also named pipes, after a line in the log; text that is read as it comes
 } fwa_input;
-// Before `path` is opened: FWA_CONFIG where it is something else (a folder, socket, device); what is missing passes.
+// Before `path` is opened, or a file is put in its place: FWA_CONFIG where it is something else (a folder, socket,
+// device); what is missing passes.
 FWA_MUST_CHECK fwa_status fwa_input_check(const char *path, fwa_input wanted);
 bool fwa_path_exists(const char *path);
 bool fwa_path_is_file(const char *path);  // a regular file, or a link to one: reading it does not wait for anybody

@@ -108,8 +108,7 @@ fwa_status fwa_memory_file_write(const char *path, const fwa_memory_header *h, c
     if (status == FWA_OK) status = write_seal(temporary);
     if (status != FWA_OK) fwa_error_pass(status, __FILE__, __LINE__, __func__);
     if (status != FWA_OK) goto failed;
-    FWA_CHECK_GOTO(rename(temporary, path) == 0, FWA_IO, failed, "cannot rename %s to %s: %s", temporary, path,
-                   strerror(errno));
+    FWA_TRY_GOTO(fwa_file_rename(temporary, path), failed);
     return FWA_OK;
 failed:
     unlink(temporary);

@@ -119,9 +119,7 @@ static fwa_status publish(const fwa_safetensors_writer *writer) {
               writer->path, (long long)writer->written, (long long)writer->wanted);
     FWA_CHECK(fflush(writer->file) == 0 && fsync(fileno(writer->file)) == 0, FWA_IO, "cannot write %s: %s",
               writer->temporary, strerror(errno));
-    FWA_CHECK(rename(writer->temporary, writer->path) == 0, FWA_IO, "cannot rename %s to %s: %s", writer->temporary,
-              writer->path, strerror(errno));
-    return FWA_OK;
+    return fwa_file_rename(writer->temporary, writer->path);
 }
 
 fwa_status fwa_safetensors_end(fwa_safetensors_writer *writer, bool good) {

@@ -76,6 +76,7 @@ static fwa_status read_request(const fwa_arguments *a, request *r) {
     r->tokenizer = fwa_arguments_value(a, "--tokenizer", NULL);
     r->json = fwa_arguments_value(a, "--json", NULL);
     if (r->state_out) FWA_TRY(fwa_file_check_target("--state-out", r->state_out));
+    if (r->state_out) FWA_TRY(fwa_input_check(r->state_out, FWA_INPUT_FILE));
     if (r->json) FWA_TRY(fwa_file_check_target("--json", r->json));
     r->endless = fwa_arguments_flag(a, "--ignore-end");
     r->mark = !fwa_arguments_flag(a, "--no-mark");

@@ -89,6 +89,13 @@ if command -v bash >/dev/null; then
     check "other tokens" cmp bytes/train_000000.bin process/train_000000.bin
 fi
 
+# A file does not take the place of a pipe or device. (Devices stay out of this test: a program that fails it harms them.)
+refused "pipe is a pipe" generate runs/lm --tokenizer bytes --prompt a --tokens 1 --state-out pipe
+refused "pipe is a pipe" op --rule falcon1 --in "${FWA_SOURCE_DIR:?}/tests/golden/falcon1_basic.h5" --out pipe
+refused "folder.bin is a folder" op --rule falcon1 --in "$FWA_SOURCE_DIR/tests/golden/falcon1_basic.h5" --out folder.bin
+check "the pipe is gone" test -p pipe
+check_not "left over" test -e pipe.tmp
+
 # A named pipe with text
 start "$FWA" data tokenize pipe --tokenizer bytes --val 0 --out named
 timeout "$limit" sh -c "cat text.txt >pipe"
