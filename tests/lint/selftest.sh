@@ -76,5 +76,24 @@ try text bad tests/a.sh '# XX''X\n'
 try text bad core/long.c "$(awk 'BEGIN { for (i = 0; i < 701; i++) printf "\\n" }')"
 try text good core/long.c "$(awk 'BEGIN { for (i = 0; i < 700; i++) printf "\\n" }')"
 
+mkdir -p "$tree/train" "$tree/io"
+printf '    {"train",\n     "CONFIG.yaml [--resume auto]"},\n    {"info", ""},\n' >"$tree/train/help.c"
+printf 'FWA_SECTION(run)\nFWA_SECTION(model)\nFWA_CONFIG_KEY(run, seed)\nFWA_MIXER_KEY(rule)\n' >"$tree/io/config_schema.def"
+printf '# Another page\n\n## A heading: two\n' >"$tree/other.md"
+try docs good docs/a.md '[a](../other.md#a-heading-two), [b](#one), [c](https://a.b/c)\n\n## One\n\n`core/good.c`, `good.h`\n'
+try docs good docs/a.md '`fwa train --resume`, `fwa\ninfo`: `run.seed=1`, `model.mixer.main.rule`, `fwa_good`, `core/<x>.c`\n'
+try docs good docs/a.md '`cmake --install`\n\n```c\nfwa_any x; // core/any.c\n```\n'
+try docs bad docs/a.md '[a](other.md)\n'
+try docs bad docs/a.md '[a\nb](../other.md#two)\n'
+try docs bad docs/a.md '`core/bad.c`\n'
+try docs bad docs/a.md 'in two lines `bad.c\ngood.c`\n'
+try docs bad docs/a.md '| `fwa_bad` |\n'
+try docs bad docs/a.md '`fwa fly`\n'
+try docs bad docs/a.md '`fwa info --resume`\n'
+try docs bad docs/a.md '    mpirun -np 2 fwa train a.yaml --resum auto\n'
+try docs bad docs/a.md '```sh\nbuild/fwa train a.yaml run.sead=1 # good\n```\n'
+try docs bad docs/a.md '`model.mixer.main.rol`\n'
+try docs bad core/a.c '// docs/none.md\n'
+
 [ $bad = 0 ] && echo "every check accepts what it should and refuses what it should"
 exit $bad
