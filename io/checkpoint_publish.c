@@ -43,10 +43,10 @@ static fwa_status replace_final(const fwa_checkpoint_writer *writer) {
     return FWA_OK;
 }
 
+// Files and their names are on the disk: the manifest was written last, and fwa_write_text syncs its folder.
 static fwa_status commit(fwa_checkpoint_writer *writer) {
     char parent[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(parent, "%s/checkpoints", writer->run_dir));
-    FWA_TRY(fwa_sync_path(writer->temporary));
     if (rename(writer->temporary, writer->final) != 0) {
         FWA_CHECK(errno == ENOTEMPTY || errno == EEXIST, FWA_IO, "cannot rename %s to %s: %s", writer->temporary,
                   writer->final, strerror(errno));

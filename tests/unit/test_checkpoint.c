@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "tests/checkpoint_check.h"
+#include "tests/sync_log.h"
 
 static void open_step(fwa_checkpoint **checkpoint, int64_t step) {
     char name[64];
@@ -252,6 +253,56 @@ static void prune_keeps_the_last_and_every_mth(void **state) {
     assert_int_equal(test_check_newest(temp_folder), 70);
 }
 
+// The rename commits: by then all of the folder is on the disk, and `latest` names only what a crash cannot take back.
+static void what_counts_is_on_the_disk(void **state) {
+    (void)state;
+    for (int round = 0; round < 2; round++) { // a new checkpoint, and one in the place of another
+        char temporary[512], final[512], folder[512], from[600], to[600];
+        snprintf(temporary, sizeof temporary, "%s", temp_path("checkpoints/.step_00000005.tmp"));
+        snprintf(final, sizeof final, "%s", temp_path("checkpoints/step_00000005"));
+        snprintf(folder, sizeof folder, "%s", temp_path("checkpoints"));
+        sync_count = 0;
+        check_ok(test_save(temp_folder, 5));
+        const int commit = sync_find(temporary, final);
+        assert_true(commit >= 0);
+        static const char *const files[] = {"shard.rank00000.h5", "shard.rank00001.h5", "shard.rank00002.h5",
+                                            "model.h5",           "optim.h5",           "state.h5"};
+        for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+            snprintf(from, sizeof from, "%s/%s", temporary, files[i]);
+            snprintf(to, sizeof to, "%s/%s", final, files[i]);
+            check_synced(from, to, commit);
+        }
+        snprintf(from, sizeof from, "%s/manifest.json.tmp", temporary);
+        snprintf(to, sizeof to, "%s/manifest.json", final);
+        check_synced(from, to, commit);
+        check_synced(temporary, final, commit);
+        snprintf(from, sizeof from, "%s/latest.tmp", folder);
+        snprintf(to, sizeof to, "%s/latest", folder);
+        const int latest = sync_find(from, to);
+        assert_true(latest > commit);
+        check_synced(from, to, latest);
+        check_synced(folder, folder, sync_count);
+        bool kept = false; // the commit, before anything is named after it
+        for (int i = 0; i < latest; i++) {
+            kept |= i > commit && !strcmp(sync_events[i].path, folder);
+            assert_true(strcmp(sync_events[i].to, to) != 0);
+        }
+        assert_true(kept);
+        assert_true(sync_find(folder, NULL) > latest);
+    }
+}
+
+// What goes is no checkpoint before its first file is gone.
+static void what_is_pruned_is_renamed_first(void **state) {
+    (void)state;
+    check_ok(test_save(temp_folder, 1));
+    check_ok(test_save(temp_folder, 2));
+    check_ok(fwa_checkpoint_prune(temp_folder, 1, 0));
+    assert_true(sync_find(temp_path("checkpoints/step_00000001"), temp_path("checkpoints/.step_00000001.old")) >= 0);
+    assert_false(step_exists(1));
+    assert_false(fwa_path_exists(temp_path("checkpoints/.step_00000001.old")));
+}
+
 static int start(void **state) {
     (void)state;
     return fwa_hdf5_start() != FWA_OK;
@@ -270,6 +321,8 @@ int main(void) {
         temp_test(file_locks_are_not_needed),
         temp_test(same_step_is_replaced),
         temp_test(prune_keeps_the_last_and_every_mth),
+        temp_test(what_counts_is_on_the_disk),
+        temp_test(what_is_pruned_is_renamed_first),
     };
     return cmocka_run_group_tests(tests, start, NULL);
 }

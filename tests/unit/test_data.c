@@ -1,5 +1,6 @@
 // Raw text to shards: files cut into parts that can be encoded apart, threads, one folder at the end.
 #include "io/shards.h"
+#include "tests/sync_log.h"
 #include "tests/tiny_vocabulary.h"
 #include "train/data.h"
 #include "train/data_input.h"
@@ -77,6 +78,29 @@ static void parts_encode_as_the_whole(void **state) {
     fwa_tokenizer_close(tokenizer);
 }
 
+// A folder of shards that has its name has them on the disk.
+static void shards_are_on_the_disk(void **state) {
+    (void)state;
+    char *text = make_text(3000, 2);
+    temp_write(temp_path("text"), text, 3000);
+    const char *input = temp_path("text"), *out = temp_path("out"), *made = temp_path("out.tmp");
+    fwa_tokenizer *bytes;
+    fwa_tokenize_result result;
+    check_ok(fwa_tokenizer_open(&bytes, "bytes"));
+    fwa_tokenize_request request = request_of(&input, 1, out, 1);
+    request.shard_tokens = 2000;
+    sync_count = 0;
+    check_ok(fwa_data_tokenize(bytes, &request, &result));
+    assert_int_equal(result.files[0], 2);
+    const int commit = sync_find(made, out);
+    assert_true(commit >= 0);
+    check_synced(temp_path("out.tmp/train_000000.bin"), temp_path("out/train_000000.bin"), commit);
+    check_synced(temp_path("out.tmp/train_000001.bin"), temp_path("out/train_000001.bin"), commit);
+    check_synced(made, out, commit);
+    assert_true(sync_find(temp_folder, NULL) > commit);
+    fwa_tokenizer_close(bytes);
+}
+
 static void lines_keep_their_numbers(void **state) {
     (void)state;
     const char *input[2];
@@ -130,6 +154,7 @@ static void the_first_mistake_is_reported(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         temp_test(parts_encode_as_the_whole),
+        temp_test(shards_are_on_the_disk),
         temp_test(lines_keep_their_numbers),
         temp_test(the_first_mistake_is_reported),
     };
