@@ -1,6 +1,8 @@
 // Steps and their reports: late ones say the same as those taken at once, order and numbers hold, a step allocates
-// nothing, and the guard ends a run whose next step is already under way.
+// nothing, and the guard ends a run whose next step is already under way. What is configured is what a step does.
 #include "tests/trainer_case.h"
+
+#include "train/schedule.h"
 
 enum { STEPS = 6 };
 
@@ -93,12 +95,76 @@ static void the_guard_speaks_of_its_step(void **state) {
     trainer_case_close(&c);
 }
 
+static const fwa_adamw_part *part_of(const trainer_case *c, const char *name) {
+    const fwa_params *params = &c->trainer->model->params;
+    for (int i = 0; i < params->count; i++)
+        if (!strcmp(params->at[i].name, name)) return (const fwa_adamw_part *)c->trainer->optimizer->parts.data + i;
+    fail_msg("no parameter %s", name);
+    return NULL;
+}
+
+static void check_part(const trainer_case *c, const char *name, double decay, double lr_scale) {
+    const fwa_adamw_part *part = part_of(c, name);
+    if (part->decay != decay || part->lr_scale != lr_scale)
+        fail_msg("%s: got decay %g and rate %g, expected %g and %g", name, part->decay, part->lr_scale, decay,
+                 lr_scale);
+}
+
+static void an_update_is_as_configured(void **state) {
+    (void)state;
+    for (int scaled = 0; scaled < 2; scaled++) {
+        trainer_case c;
+        const char *const overrides[] = {"optimizer.betas=[0.75, 0.5]", "optimizer.eps=0.125",
+                                         "optimizer.weight_decay=0.25",
+                                         scaled ? "optimizer.width_scale=true" : "optimizer.width_scale=false", NULL};
+        trainer_case_open(&c, world, overrides);
+        const fwa_adamw_options *o = &c.trainer->optimizer->options;
+        assert_true(o->beta1 == 0.75 && o->beta2 == 0.5 && o->eps == 0.125 && o->decay == 0.25 && o->lr_scale == 1);
+        const double inside = scaled ? 1024.0 / 32 : 1;
+        check_part(&c, "embedding.weight", 1, 1);
+        check_part(&c, "blocks.0.mixer.q.weight", 1, inside);
+        check_part(&c, "blocks.1.mlp.down.weight", 1, inside);
+        check_part(&c, "blocks.1.mixer.lambda.bias", 0, 1);
+        check_part(&c, "norm.weight", 0, 1);
+        trainer_case_close(&c);
+    }
+}
+
+// Clipping, guard and rate of the first two steps.
+static void a_step_is_as_configured(void **state) {
+    (void)state;
+    static const struct {
+        const char *clip, *factor;
+        double limit; // of the norm; 0: none
+        bool skips;   // the second step
+    } cases[] = {{"optimizer.clip=1e-3", "guard.spike_factor=0", 1e-3, false},
+                 {"optimizer.clip=0", "guard.spike_factor=1e-6", 0, true},
+                 {"optimizer.clip=1e6", "guard.spike_factor=1e6", 0, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        trainer_case c;
+        trainer_case_open(&c, world, (const char *const[]){cases[i].clip, cases[i].factor, "guard.window=1", NULL});
+        for (int step = 1; step <= 2; step++) {
+            const fwa_step_report report = trainer_case_step(&c);
+            const fwa_step_state *s = &report.state;
+            const bool skips = step == 2 && cases[i].skips;
+            const double factor = (cases[i].limit > 0 ? cases[i].limit / s->grad_norm : 1) / s->valid;
+            assert_true(s->lr == fwa_schedule_rate(c.config, step));
+            assert_int_equal(s->skip, skips);
+            if (!skips && !(fabs(s->grad_scale - factor) <= 1e-12 * factor))
+                fail_msg("%s: got factor %g, expected %g", cases[i].clip, s->grad_scale, factor);
+        }
+        trainer_case_close(&c);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(late_reports_say_the_same, check_release),
         cmocka_unit_test_teardown(reports_are_taken_in_time, check_release),
         cmocka_unit_test_teardown(a_step_allocates_nothing, check_release),
         cmocka_unit_test_teardown(the_guard_speaks_of_its_step, check_release),
+        cmocka_unit_test_teardown(an_update_is_as_configured, check_release),
+        cmocka_unit_test_teardown(a_step_is_as_configured, check_release),
     };
     if (fwa_world_create(&world, &argc, &argv) != FWA_OK || fwa_world_split(world, 1) != FWA_OK) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
