@@ -50,6 +50,10 @@ check "a checkpoint with infinite parameters was saved" test -z "$(find runs/bey
 # A spike is skipped; the run goes on and comes to its end.
 trained 1 spiky tiny.yaml guard.spike_factor=1.2 guard.window=1 guard.max_skips=30
 check "no step was skipped" test "$(columns runs/spiky/metrics.jsonl skipped | tail -n 1)" -gt 0
+# What a norm is compared with outlives a restart.
+trained 1 spiky-parts tiny.yaml guard.spike_factor=1.2 guard.window=1 guard.max_skips=30 train.stop_after=9
+trained 1 spiky-parts tiny.yaml guard.spike_factor=1.2 guard.window=1 guard.max_skips=30 --resume auto
+same_curve spiky spiky-parts
 trained 1 smooth tiny.yaml guard.spike_factor=0
 check "a step was skipped" test "$(columns runs/smooth/metrics.jsonl skipped | tail -n 1)" = 0
 finish

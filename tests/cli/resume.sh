@@ -59,6 +59,19 @@ mkdir runs/rest
 tail -n 6 runs/tiny-1/metrics.jsonl >runs/rest/metrics.jsonl
 same_curve rest branch
 
+# The best validation loss is that of all parts: two before the restart, none behind it.
+settings="train.steps=10 eval.every=3"
+# shellcheck disable=SC2086 # several words
+{
+    trained 1 best tiny.yaml $settings train.stop_after=6
+    trained 1 best tiny.yaml $settings train.stop_after=7 --resume auto
+}
+run "$FWA" checkpoint list runs/best
+expect 0
+best=$(columns runs/best/metrics.jsonl val_loss | grep -v '^-' | sort -g | head -n 1)
+best=$(printf 'best val %.4f' "$best")
+check "not twice $best: $(cat out)" test "$(grep -c -F "$best" out)" = 2
+
 # Weights alone: the run begins at step 1 with the first batch, but not with a fresh model's loss.
 trained 1 warm tiny.yaml train.steps=3 --init-from runs/tiny-1
 mkdir runs/start

@@ -24,6 +24,13 @@ static void write_good(const char *name, int count, int first) {
     write_shard(name, 20240520, 1, count, count, first);
 }
 
+static void change_token(const char *name, int at, int token) {
+    const uint16_t value = (uint16_t)token;
+    int file = open(temp_path(name), O_WRONLY);
+    assert_int_equal(pwrite(file, &value, sizeof value, HEADER * 4 + 2 * (off_t)at), sizeof value);
+    close(file);
+}
+
 static fwa_status open_and_close(const char *pattern, int64_t vocab) {
     fwa_shards *shards;
     fwa_status status = fwa_shards_open(&shards, temp_path(pattern), vocab);
@@ -189,6 +196,15 @@ static void fingerprint_notices_changes(void **state) {
     write_good("two/b.bin", 200, 0);
     assert_int_equal(rename(temp_path("two/b.bin"), temp_path("two/c.bin")), 0);
     assert_true(hash != fingerprint("two/*.bin"));
+    const int many = 1200000; // of a large file both ends count
+    write_good("large.bin", many, 0);
+    hash = fingerprint("large.bin");
+    for (int end = 0; end < 2; end++) {
+        change_token("large.bin", end ? many - 1 : 0, 7);
+        assert_true(hash != fingerprint("large.bin"));
+        change_token("large.bin", end ? many - 1 : 0, end ? (many - 1) % VOCAB : 0);
+        assert_true(hash == fingerprint("large.bin"));
+    }
 }
 
 int main(void) {
