@@ -3,7 +3,7 @@
 #
 # Trains on all tasks of the job, one a GPU, and continues what the run folder holds. Eight GPUs on each of four nodes:
 #
-#   sbatch --nodes=4 --ntasks-per-node=8 --gpus-per-node=8 slurm/train.sh configs/lm/falcon1.yaml
+#   sbatch --nodes=4 --ntasks-per-node=8 --gpus-per-node=8 slurm/train.sh configs/lm/falcon1.yaml train.micro_batch=15
 #
 # Without GPUs: --gpus-per-node=0. docs/cluster.md has the rest.
 #SBATCH --job-name=fwa

@@ -163,7 +163,7 @@ static const fwa_command commands[] = {
      "copy of these bytes or a large product of these FLOPs takes on the same device, whichever\n"
      "is longer (above 100 %: a cache held the data). --json: one object a line, with all numbers.\n"
      "comm: all-reduce, all-gather, reduce-scatter and exchange (each rank sends to the next) between the ranks, from\n"
-     "8 B to 256 MB: MPI on the cpu, NCCL on cuda with --ctas multiprocessors (0: as NCCL likes). Checks every result\n"
+     "8 B to 256 MB: MPI on the cpu, NCCL on cuda with --ctas thread blocks (0: as NCCL likes). Checks every result\n"
      "for its exact value first. algbw: bytes over time; busbw, which compares with the hardware whatever the number\n"
      "n of ranks: algbw x 2(n-1)/n for all-reduce, x (n-1)/n for all-gather and reduce-scatter.\n",
      fwa_cmd_bench},
