@@ -15,7 +15,7 @@ using namespace fwa;
 
 const char *refusal(const mixer_kit &kit, const fwa_mixer_call *call) {
     const fwa_mixer_options &options = call->options;
-    if (kit.rate != rate_kind::plain && kit.rate != rate_kind::falcon) return "the rule has steps of another kind";
+    if (!chunk_knows_rate(kit.rate)) return unknown_rate;
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
     if (options.window > halo_most + 1) return "the window is longer than 4";
     if (options.normalized_read) return "the read is normalised";
@@ -42,7 +42,7 @@ void plan_gates(const mixer_kit &kit, fwa_bump *kept, layout *l) {
         l->task.band = l->gates.band = FWA_TAKE(kept, float2, rows);
     }
     l->rate.kind = kit.rate;
-    if (kit.rate == rate_kind::falcon) l->rate.energy = FWA_TAKE(kept, float, rows / a.group);
+    if (energy_of(kit.rate) == energy_kind::mean) l->rate.energy = FWA_TAKE(kept, float, rows / a.group);
 }
 
 // Segments of the serial passes, and scratch for their states.

@@ -10,6 +10,9 @@
 
 namespace fwa {
 
+// Why a fast path refuses a rule whose rate its kernels do not compute.
+constexpr const char *unknown_rate = "the chunk kernels do not know its rate";
+
 inline bool chunk_width(int64_t n) {
     return n == 64 || n == 128;
 }

@@ -12,8 +12,9 @@ namespace {
 
 using namespace fwa;
 
-const char *refusal(const mixer_kit &, const fwa_mixer_call *call) {
+const char *refusal(const mixer_kit &kit, const fwa_mixer_call *call) {
     const fwa_mixer_options &options = call->options;
+    if (kit.rate != rate_kind::falcon) return unknown_rate;
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
     if (options.ridge != FWA_RIDGE_NONE && options.eps_gamma < least_decay) return "eps_gamma is below 0.001";
     if (call->shape.T > INT32_MAX / 2) return "the sequence is too long";

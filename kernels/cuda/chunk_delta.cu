@@ -10,7 +10,8 @@ namespace {
 
 using namespace fwa;
 
-const char *refusal(const mixer_kit &, const fwa_mixer_call *call) {
+const char *refusal(const mixer_kit &kit, const fwa_mixer_call *call) {
+    if (!chunk_knows_rate(kit.rate)) return unknown_rate;
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
     if (call->shape.T > INT32_MAX / 2) return "the sequence is too long";
     return nullptr;
@@ -42,7 +43,7 @@ void plan_systems(const mixer_kit &kit, fwa_bump *kept, layout *l) {
     const int64_t tiles = a.B * a.H * l->task.chunks, rows = tiles * tile_rows_64;
     l->task.gates = FWA_TAKE(kept, delta_gates, tiles);
     l->rate.kind = kit.rate;
-    if (kit.rate == rate_kind::falcon) l->rate.energy = FWA_TAKE(kept, float, rows / a.group);
+    if (energy_of(kit.rate) == energy_kind::mean) l->rate.energy = FWA_TAKE(kept, float, rows / a.group);
     l->task.inverse = FWA_TAKE(kept, uint4, tiles * inverse_pieces);
 }
 

@@ -43,7 +43,7 @@ __device__ void tile_gates(solve_memory<K> &m, const chunk_rate &rate, const del
     for (int e = 0; e < 2; e++) {
         const int r = lane * 2 + e, t = tile_step(a, c, r);
         if (t >= a.T) continue;
-        if (rate.kind == rate_kind::falcon && scalars[e].pairs > 0) energy[e] = m.norms[r];
+        if (energy_of(rate.kind) == energy_kind::mean && scalars[e].pairs > 0) energy[e] = m.norms[r];
         const step_gates g = gates_of_step(rate, scalars[e], energy[e]);
         dropped[e] = rate.task.drop && rate.task.drop[b * a.T + t];
         decay[e] = dropped[e] ? log_least : g.log_decay;
@@ -60,7 +60,7 @@ __device__ void tile_gates(solve_memory<K> &m, const chunk_rate &rate, const del
     *reinterpret_cast<float2 *>(m.gates.u + lane * 2) = make_float2(u[0], u[1]);
     *reinterpret_cast<float2 *>(m.gates.w + lane * 2) = make_float2(w[0], w[1]);
     *reinterpret_cast<float2 *>(m.gates.seen + lane * 2) = make_float2(seen[0], seen[1]);
-    if (rate.kind == rate_kind::falcon && h % a.group == 0)
+    if (energy_of(rate.kind) == energy_kind::mean && h % a.group == 0)
         *reinterpret_cast<float2 *>(rate.energy + ((b * a.Hq + h / a.group) * a.chunks + c) * 64 + lane * 2) =
             make_float2(energy[0], energy[1]);
 }
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(threads, solve_blocks)
     __syncthreads();
     float G[32];
     gram<K>(G, m.x);
-    if (rate.kind == rate_kind::falcon) {
+    if (energy_of(rate.kind) == energy_kind::mean) {
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             const int row = warp * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;

@@ -119,7 +119,7 @@ namespace fwa {
 
 fwa_status chunk_rate_forward(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task,
                               const chunk_gates &to) {
-    if (rate.kind == rate_kind::plain) // keys are not looked at
+    if (energy_of(rate.kind) == energy_kind::none) // keys are not looked at
         return task.group < 4 ? launch_rate<64, 1, false>(stream, rate, task, to)
                               : launch_rate<64, 4, false>(stream, rate, task, to);
     return rate.task.K == 64 ? pick_rate<64>(stream, rate, task, to) : pick_rate<128>(stream, rate, task, to);

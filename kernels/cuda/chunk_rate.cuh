@@ -29,7 +29,7 @@ struct chunk_gates {
 fwa_status chunk_rate_forward(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task,
                               const chunk_gates &to);
 
-// First pair of the window of step t, B_t, and whether the state is emptied before the step.
+// First pair of the window of step t; B_t.
 __device__ inline int64_t window_first(const mixer_task &a, int64_t b, int64_t t) {
     if (a.first) return a.first[b * a.T + t];
     const int64_t start = a.shifted && !a.resumed ? a.n + 1 : 0;
@@ -57,6 +57,11 @@ struct step_gates {
     bool writes, cut, clamped; // has a pair and a denominator; eta was cut by eta_max, alpha by eps_gamma
     float pairs, lambda, denominator, eta, log_decay, w;
 };
+
+// The rates that gates_of_step and gates_backward compute.
+constexpr bool chunk_knows_rate(rate_kind rate) {
+    return rate == rate_kind::plain || rate == rate_kind::falcon;
+}
 
 // Equations (3.3), (4.16), (4.20) as in rate.cu; plain: w = beta or 1, the decay as it comes.
 __device__ inline step_gates gates_of_step(const chunk_rate &rate, const step_scalars &s, float energy) {

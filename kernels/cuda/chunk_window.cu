@@ -10,7 +10,8 @@ namespace {
 
 using namespace fwa;
 
-const char *refusal(const mixer_kit &, const fwa_mixer_call *call) {
+const char *refusal(const mixer_kit &kit, const fwa_mixer_call *call) {
+    if (kit.rate != rate_kind::falcon_top) return unknown_rate;
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
     if (call->options.window > 8) return "the window is longer than 8";
     if (call->shape.T > INT32_MAX / 2) return "the sequence is too long";

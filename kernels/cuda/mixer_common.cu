@@ -26,11 +26,6 @@ state_views views_of(const fwa_mixer_state &state) {
             view_of(state.tail_v), fwa_max(fwa_tail_rows(state.tail_x), fwa_tail_rows(state.tail_v))};
 }
 
-energy_kind energies_of(rate_kind rate) {
-    if (rate == rate_kind::falcon) return energy_kind::mean;
-    return rate == rate_kind::falcon_top ? energy_kind::top : energy_kind::none;
-}
-
 fwa_status set_sizes(const mixer_kit &kit, const fwa_mixer_call *call, mixer_task *a) {
     const fwa_mixer_options &options = call->options;
     const fwa_mixer_shape &shape = call->shape;
@@ -47,7 +42,7 @@ fwa_status set_sizes(const mixer_kit &kit, const fwa_mixer_call *call, mixer_tas
     a->save = call->save;
     a->resumed = call->in.k_last.ndim > 0;
     a->scale = static_cast<float>(pow(static_cast<double>(shape.K), kit.rule->qk_scale_power));
-    a->energies = energies_of(kit.rate);
+    a->energies = energy_of(kit.rate);
     FWA_CHECK(a->rows < INT32_MAX, FWA_UNSUPPORTED, "%s: %lld tokens in a sequence, expected less than 2^31",
               kit.rule->name, static_cast<long long>(a->rows));
     FWA_TRY(kit.kernels->shape(a));

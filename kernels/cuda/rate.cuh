@@ -15,6 +15,12 @@ enum class rate_kind {
     falcon_top // the same with the largest eigenvalue as the energy
 };
 
+// What a rate wants to know of the keys.
+__host__ __device__ constexpr energy_kind energy_of(rate_kind rate) {
+    if (rate == rate_kind::falcon) return energy_kind::mean;
+    return rate == rate_kind::falcon_top ? energy_kind::top : energy_kind::none;
+}
+
 // Energies (energy.cu), then w and gamma.
 fwa_status rate_forward(cudaStream_t stream, rate_kind kind, const mixer_task &task);
 // From dw and dgamma to dbeta, dlambda, dlog_decay and `pulls`, the gradient of every step's energy.
