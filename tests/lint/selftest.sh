@@ -30,7 +30,11 @@ cp "$here/../../.clang-format" "$tree/"
 mkdir -p "$tree/core" "$tree/kernels/cpu"
 printf '#include "core/good.h"\n\nint fwa_good(void) {\n    return 1;\n}\n' >"$tree/core/good.c"
 printf 'int fwa_good(void);\n' >"$tree/core/good.h"
-for check in format layering headers shell text; do expect $check good "the good tree"; done
+mkdir -p "$tree/docs/math"
+printf 'FWA_MIXER(good, CPU)\n' >"$tree/kernels/mixers.def"
+printf '| [good](good.md) |\n| [pageless](pageless.md) |\n' >"$tree/docs/math/README.md"
+touch "$tree/docs/math/good.md" "$tree/docs/math/rowless.md"
+for check in format layering headers rules shell text; do expect $check good "the good tree"; done
 
 try format bad core/ugly.c 'int  ugly( void ){return 1;}\n'
 try format bad kernels/cuda/ugly.cu 'int  ugly( void ){return 1;}\n'
@@ -64,6 +68,11 @@ try headers bad core/alone.h 'size_t fwa_size(void);\n'
 try headers bad core/c_only.h 'int fwa_new(int new);\n'
 try headers bad core/cxx_only.h 'namespace fwa {}\n'
 try headers bad kernels/cpu/alone.h 'size_t fwa_size(void);\n'
+
+for rule in pageless rowless; do
+    printf 'FWA_MIXER(good, CPU)\nFWA_MIXER(%s, CPU_CUDA)\n' $rule >"$tree/kernels/mixers.def"
+    expect rules bad $rule
+done
 
 try shell bad tests/a.sh '#!/bin/sh\nrm $1\n'
 try shell bad .ci/run '#!/bin/sh\ncd somewhere\n'

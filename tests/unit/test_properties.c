@@ -1,9 +1,8 @@
 // What the Falcon steps promise, checked on single steps of the operator in double, in every form:
 //
 //   * an unclamped step with eta < 2/L never raises its own local loss;
-//   * with eps = 0 and a coupled ridge, gamma = 1 - beta lbar / (1 + lbar) and eta x x^T stay the same when the keys
-//   are
-//     scaled;
+//   * with eps = 0 and a coupled ridge, gamma = 1 - beta lbar / (1 + lbar) and eta x x^T stay the same when the
+//     keys are scaled;
 //   * with eps = 0 the transition of S has the eigenvalue 1 - beta along the key (falcon3: along the direction in which
 //     the window is strongest), and falcon1 and falcon2 have gamma across it;
 //   * the energy of falcon3 is the largest eigenvalue.
