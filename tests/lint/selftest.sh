@@ -32,8 +32,8 @@ printf '#include "core/good.h"\n\nint fwa_good(void) {\n    return 1;\n}\n' >"$t
 printf 'int fwa_good(void);\n' >"$tree/core/good.h"
 mkdir -p "$tree/docs/math"
 printf 'FWA_MIXER(good, CPU)\n' >"$tree/kernels/mixers.def"
-printf '| [good](good.md) |\n| [pageless](pageless.md) |\n' >"$tree/docs/math/README.md"
-touch "$tree/docs/math/good.md" "$tree/docs/math/rowless.md"
+printf '| [good](good.md) |\n' >"$tree/docs/math/README.md"
+touch "$tree/docs/math/good.md"
 for check in format layering headers rules shell text; do expect $check good "the good tree"; done
 
 try format bad core/ugly.c 'int  ugly( void ){return 1;}\n'
@@ -69,10 +69,13 @@ try headers bad core/c_only.h 'int fwa_new(int new);\n'
 try headers bad core/cxx_only.h 'namespace fwa {}\n'
 try headers bad kernels/cpu/alone.h 'size_t fwa_size(void);\n'
 
-for rule in pageless rowless; do
-    printf 'FWA_MIXER(good, CPU)\nFWA_MIXER(%s, CPU_CUDA)\n' $rule >"$tree/kernels/mixers.def"
-    expect rules bad $rule
-done
+try rules bad kernels/mixers.def '// no rule\n'
+printf 'FWA_MIXER(good, CPU)\nFWA_MIXER(new, CPU_CUDA)\n' >"$tree/kernels/mixers.def"
+try rules bad docs/math/new.md '# new\n'
+printf '| [new](new.md) |\n' >>"$tree/docs/math/README.md"
+expect rules bad "a row without a page"
+try rules good docs/math/new.md '# new\n'
+rm -r "$tree/docs" "$tree/kernels/mixers.def"
 
 try shell bad tests/a.sh '#!/bin/sh\nrm $1\n'
 try shell bad .ci/run '#!/bin/sh\ncd somewhere\n'
