@@ -216,10 +216,39 @@ static void test_extreme_decay(void **state) {
     }
 }
 
+// Scores of a cache that fall by more than e^709 from one block of keys to the next: the largest one so far stays what
+// exponents are taken of.
+static void test_falling_scores(void **state) {
+    (void)state;
+    EACH_RULE(rule) {
+        if (rule->state != FWA_STATE_CACHE) continue;
+        mixer_case cases[2][3];
+        static const fwa_form forms[] = {FWA_FORM_RECURRENT, FWA_FORM_CHUNK, FWA_FORM_PARALLEL};
+        for (int f32 = 0; f32 < 2; f32++)
+            for (int f = 0; f < 3; f++) {
+                case_spec spec = {.rule = rule, .options = fwa_mixer_options_default(rule), .form = forms[f]};
+                spec.shape = (fwa_mixer_shape){.B = 1, .T = 150, .Hq = 1, .H = 1, .K = 8, .V = 4};
+                spec.dtype = f32 ? FWA_F32 : FWA_F64;
+                mixer_case *c = &cases[f32][f];
+                *c = case_new(&spec);
+                case_fill(c, 22);
+                for (int64_t i = 0; i < fwa_tensor_count(c->call.q); i++) {
+                    check_set(c->call.q, i, check_get(c->call.q, i) + 15);
+                    check_set(c->call.k, i, check_get(c->call.k, i) + (i / 8 < spec.options.chunk ? 15 : -15));
+                }
+                case_run(c);
+                if (f32 || f) case_compare(c, &cases[0][0], f32 ? extreme_limit(&spec) : 1e-10);
+            }
+        for (int i = 0; i < 6; i++) case_free(&cases[i / 3][i % 3]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ugly_shapes),   cmocka_unit_test(test_long),         cmocka_unit_test(test_shared_heads),
-        cmocka_unit_test(test_strided_views), cmocka_unit_test(test_extreme_keys), cmocka_unit_test(test_extreme_decay),
+        cmocka_unit_test(test_ugly_shapes),    cmocka_unit_test(test_long),
+        cmocka_unit_test(test_shared_heads),   cmocka_unit_test(test_strided_views),
+        cmocka_unit_test(test_extreme_keys),   cmocka_unit_test(test_extreme_decay),
+        cmocka_unit_test(test_falling_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
