@@ -3,7 +3,7 @@
 
 #include "core/shape.h"
 
-// A cut lies on a multiple of so many elements: pieces of bf16 and wider start where vector loads want them.
+// Rows between cuts have at least so many elements together: pieces of vectors, too, start where vector loads want them.
 enum { CUT_ALIGN = 64 };
 
 static int64_t row_count(const fwa_param *p) {

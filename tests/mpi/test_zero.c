@@ -48,6 +48,10 @@ static size_t moments(const fwa_params *params) {
     return fwa_params_bytes(params, FWA_PARAM_M) + fwa_params_bytes(params, FWA_PARAM_V);
 }
 
+static int64_t columns_of(const fwa_param *p) {
+    return p->ndim > 1 ? p->storage[1] : 1;
+}
+
 // Every rank looks at all pieces of any number: rows follow each other, values are cut nowhere else.
 static void pieces_cover_the_table_once(void **state) {
     (void)state;
@@ -76,6 +80,7 @@ static void pieces_cover_the_table_once(void **state) {
             for (int i = 0; i < params.count; i++) {
                 const fwa_param *p = &params.at[i];
                 good &= p->rows >= 0 && (p->rows == 0 || p->row_start == next[i]);
+                good &= p->row_start == p->storage[0] || p->row_start * columns_of(p) % 8 == 0; // 16 bytes of bf16
                 good &= p->tensor[FWA_PARAM_M].shape[0] == p->rows && p->tensor[FWA_PARAM_MASTER].shape[0] == p->rows;
                 next[i] += p->rows;
                 held += fwa_tensor_count(p->tensor[FWA_PARAM_M]);
