@@ -1,6 +1,6 @@
 #!/bin/sh
 # docs.sh ROOT: what README.md and docs/ name is there: files, headings, configuration keys, commands and options of fwa,
-# names of the sources; and the pages that sources and configurations name.
+# names of the sources; and the pages that sources and configurations name. Every raw result belongs to a page.
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$1" || exit 2
 lists=$(mktemp -d) || exit 2
@@ -13,6 +13,9 @@ bad=0
     grep -v '^tests/lint/' | xargs -r grep -oHE 'docs/[a-z_/]+\.md' | while IFS=: read -r file page; do
     [ -f "$page" ] || echo "$file: no such file: $page"
 done >"$lists/pages"
+for file in docs/results/*; do
+    [ ! -e "$file" ] || grep -qF "${file#docs/}" docs/*.md || echo "$file: no page names it"
+done >>"$lists/pages"
 if [ -s "$lists/pages" ]; then cat "$lists/pages" && bad=1; fi
 # shellcheck disable=SC2046 # one word a page
 awk -f "$here/docs.awk" KIND=files "$lists/files" KIND=words "$lists/words" KIND=help train/help.c \

@@ -106,6 +106,7 @@ try docs bad docs/a.md '    mpirun -np 2 fwa train a.yaml --resum auto\n'
 try docs bad docs/a.md '```sh\nbuild/fwa train a.yaml run.sead=1 # good\n```\n'
 try docs bad docs/a.md '`model.mixer.main.rol`\n'
 try docs bad core/a.c '// docs/none.md\n'
+try docs bad docs/results/raw.txt '1 ms\n'
 
 [ $bad = 0 ] && echo "every check accepts what it should and refuses what it should"
 exit $bad
