@@ -192,7 +192,7 @@ static fwa_status locate(char path[FWA_PATH_MAX], const char *folder, const char
     FWA_TRY(fwa_path_format(path, "%s/%s", folder, name));
     FWA_CHECK(fwa_path_exists(path), FWA_CONFIG,
               "the tokenizer's folder %s has no %s (or %s): expected GPT-2's encoder.json and vocab.bpe there; give "
-              "another folder, or \"bytes\"",
+              "another folder, or bytes, with --tokenizer",
               folder, name, other);
     return FWA_OK;
 }

@@ -15,7 +15,9 @@ static fwa_status add_pattern(fwa_eval_files *files, const char *pattern) {
     glob_t found = {0};
     const int failed = glob(pattern, GLOB_BRACE | GLOB_TILDE, NULL, &found);
     fwa_status status = FWA_OK;
-    FWA_CHECK_GOTO(!failed && found.gl_pathc > 0, FWA_CONFIG, done, "no file matches '%s'", pattern);
+    FWA_CHECK_GOTO(!failed && found.gl_pathc > 0, FWA_CONFIG, done,
+                   "no file matches \"%s\": expected token shards (*.bin), text or JSONL; name files behind the run",
+                   pattern);
     char **grown = realloc(files->at, ((size_t)files->count + found.gl_pathc) * sizeof *grown);
     FWA_CHECK_GOTO(grown, FWA_MEMORY, done, "no memory for the names of %zu files", found.gl_pathc);
     files->at = grown;
