@@ -3,7 +3,8 @@
 
 #include "core/shape.h"
 
-// Rows between cuts have at least so many elements together: pieces of vectors, too, start where vector loads want them.
+// Rows between cuts have at least so many elements together: pieces of vectors, too, start where vector loads want
+// them.
 enum { CUT_ALIGN = 64 };
 
 static int64_t row_count(const fwa_param *p) {
