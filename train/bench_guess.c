@@ -8,6 +8,9 @@
 #include "core/rng.h"
 #include "train/bench_fill.h"
 
+#define WORK      1000000000 // products of the rows' logits
+#define ROWS_MOST 1024
+
 // Logits of one id for all rows; n [D,rows].
 static void logits_of(double *logits, const double *n, const double *e, int64_t D, double scale) {
     for (int r = 0; r < FWA_GUESS_ROWS; r++) logits[r] = 0;
@@ -30,22 +33,16 @@ static void add_logit(row_sums *s, double l) {
     s->squares += l * l;
 }
 
-static void summarize(fwa_bench_guess *out, const row_sums *rows, double vocab) {
-    double sum = 0, squares = 0, spread = 0;
-    for (int r = 0; r < FWA_GUESS_ROWS; r++) {
-        const double mean = rows[r].sum / vocab, loss = rows[r].largest + log(rows[r].exponentials) - mean;
-        sum += loss;
-        squares += loss * loss;
-        spread += fmax(0, rows[r].squares / vocab - mean * mean);
-    }
-    const double n = FWA_GUESS_ROWS;
-    out->loss = sum / n;
-    out->error = sqrt(fmax(0, squares / n - out->loss * out->loss) / n);
-    out->spread = sqrt(spread / n);
+static void add_row(fwa_bench_guess *out, const row_sums *row, double vocab) {
+    const double mean = row->sum / vocab, loss = row->largest + log(row->exponentials) - mean;
+    out->rows++;
+    out->loss += loss;
+    out->squares += loss * loss;
+    out->spread += row->squares / vocab - mean * mean;
 }
 
-fwa_status fwa_bench_guess_rows(fwa_bench_guess *out, const double *n, const void *E, fwa_dtype type,
-                                const fwa_model_spec *model) {
+fwa_status fwa_bench_guess_add(fwa_bench_guess *out, const double *n, const void *E, fwa_dtype type,
+                               const fwa_model_spec *model) {
     const int64_t D = model->D;
     double logits[FWA_GUESS_ROWS], *e = malloc((size_t)D * sizeof *e);
     row_sums sums[FWA_GUESS_ROWS];
@@ -56,7 +53,7 @@ fwa_status fwa_bench_guess_rows(fwa_bench_guess *out, const double *n, const voi
         logits_of(logits, n, e, D, model->logit_scale);
         for (int r = 0; r < FWA_GUESS_ROWS; r++) add_logit(&sums[r], logits[r]);
     }
-    summarize(out, sums, (double)model->vocab);
+    for (int r = 0; r < FWA_GUESS_ROWS; r++) add_row(out, &sums[r], (double)model->vocab);
     free(e);
     return FWA_OK;
 }
@@ -79,7 +76,7 @@ static void normalize(double *n, const void *row, fwa_dtype type, int64_t r, int
 }
 
 // Rows of what the last block leaves, at random places: those at equal distances may all start a sequence.
-static fwa_status take_rows(const fwa_trainer *t, double *n) {
+static fwa_status take_rows(const fwa_trainer *t, int64_t first, double *n) {
     fwa_backend *backend = t->backend;
     const fwa_tensor from = t->acts->x[t->acts->L];
     const int64_t R = from.shape[0], D = from.shape[1];
@@ -88,7 +85,7 @@ static fwa_status take_rows(const fwa_trainer *t, double *n) {
     fwa_status status = FWA_OK;
     FWA_CHECK(row, FWA_MEMORY, "bench: out of memory");
     for (int64_t r = 0; r < FWA_GUESS_ROWS && status == FWA_OK; r++) {
-        const uint64_t at = fwa_rng_below(2, (uint64_t)t->world->rank, (uint64_t)r, (uint64_t)R);
+        const uint64_t at = fwa_rng_below(2, (uint64_t)t->world->rank, (uint64_t)(first + r), (uint64_t)R);
         status = backend->download(backend, backend->stream, row, (const char *)from.data + at * bytes, bytes);
         if (status == FWA_OK) status = backend->stream_synchronize(backend, backend->stream);
         if (status == FWA_OK) normalize(n, row, from.dtype, r, D);
@@ -97,32 +94,41 @@ static fwa_status take_rows(const fwa_trainer *t, double *n) {
     return status;
 }
 
+// As many rows as take about a second.
 static fwa_status guess_here(fwa_bench_guess *out, const fwa_trainer *t, const void *E) {
-    double *n = malloc((size_t)(FWA_GUESS_ROWS * t->model->spec.D) * sizeof *n);
-    FWA_CHECK(n, FWA_MEMORY, "bench: out of memory");
-    fwa_status status = take_rows(t, n);
+    const fwa_model_spec *model = &t->model->spec;
     const fwa_dtype type = fwa_value(&t->acts->ctx, t->model->embedding).dtype;
-    if (status == FWA_OK) status = fwa_bench_guess_rows(out, n, E, type, &t->model->spec);
+    const int64_t most = WORK / (model->vocab * model->D), rows = fwa_max(FWA_GUESS_ROWS, fwa_min(most, ROWS_MOST));
+    double *n = malloc((size_t)(FWA_GUESS_ROWS * model->D) * sizeof *n);
+    fwa_status status = FWA_OK;
+    FWA_CHECK(n, FWA_MEMORY, "bench: out of memory");
+    for (int64_t r = 0; r < rows && status == FWA_OK; r += FWA_GUESS_ROWS) {
+        status = take_rows(t, r, n);
+        if (status == FWA_OK) status = fwa_bench_guess_add(out, n, E, type, model);
+    }
     free(n);
     return status;
 }
 
 fwa_status fwa_bench_guess_take(fwa_bench_guess *out, const fwa_trainer *t, const void *E) {
     fwa_comm *all = t->world->all;
-    FWA_TRY(fwa_world_agree(t->world, guess_here(out, t, E)));
-    double sums[] = {out->loss, out->error, out->spread};
-    FWA_TRY(all->all_reduce(all, NULL, sums, 3, FWA_F64, FWA_REDUCE_SUM));
-    const double ranks = t->world->size;
-    *out = (fwa_bench_guess){sums[0] / ranks, sums[1] / ranks, sums[2] / ranks};
+    fwa_bench_guess here = {0};
+    FWA_TRY(fwa_world_agree(t->world, guess_here(&here, t, E)));
+    double sums[] = {here.rows, here.loss, here.squares, here.spread};
+    FWA_TRY(all->all_reduce(all, NULL, sums, 4, FWA_F64, FWA_REDUCE_SUM));
+    *out = (fwa_bench_guess){sums[0], sums[1], sums[2], sums[3]};
     return FWA_OK;
 }
 
 fwa_status fwa_bench_guess_check(const fwa_bench_guess *guess, double loss, double targets) {
-    const double limit = 0.02 * guess->loss + 5 * (guess->error + guess->spread / sqrt(targets));
+    const double mean = guess->loss / guess->rows;
+    const double among_rows = fmax(0, guess->squares / guess->rows - mean * mean) / guess->rows;
+    const double among_targets = fmax(0, guess->spread) / guess->rows / targets;
+    const double limit = 0.01 * mean + 5 * sqrt(among_rows + among_targets);
     FWA_CHECK(
-        fabs(loss - guess->loss) < limit, FWA_ERROR,
+        fabs(loss - mean) < limit, FWA_ERROR,
         "bench step: check failed: first loss %.4f, where the initial weights give random targets %.4f +- %.4f; no "
         "time is reported",
-        loss, guess->loss, limit);
+        loss, mean, limit);
     return FWA_OK;
 }

@@ -11,21 +11,21 @@
 extern "C" {
 #endif
 
-enum { FWA_GUESS_ROWS = 16 };
+enum { FWA_GUESS_ROWS = 16 }; // worked on together
 
-// Of some rows: mean and standard error of the losses expected, and how far the losses for single targets are apart.
+// Sums over some rows: of 1, of the loss expected, of its square, and of the variance between targets.
 typedef struct fwa_bench_guess {
-    double loss, error, spread;
+    double rows, loss, squares, spread;
 } fwa_bench_guess;
 
-// Not collective. n [D,FWA_GUESS_ROWS], E [>= vocab,D] of type `type`; of the model vocab, D and logit_scale.
-FWA_MUST_CHECK fwa_status fwa_bench_guess_rows(fwa_bench_guess *out, const double *n, const void *E, fwa_dtype type,
-                                               const fwa_model_spec *model);
+// Not collective. Adds n [D,FWA_GUESS_ROWS]; E [>= vocab,D] of type `type`; of the model vocab, D and logit_scale.
+FWA_MUST_CHECK fwa_status fwa_bench_guess_add(fwa_bench_guess *out, const double *n, const void *E, fwa_dtype type,
+                                              const fwa_model_spec *model);
 // Not collective. Copies the embedding to *E, which the caller frees: before the first step.
 FWA_MUST_CHECK fwa_status fwa_bench_guess_embedding(const fwa_trainer *trainer, void **E);
 // Collective. Of rows of the last micro-batch: the same on every rank.
 FWA_MUST_CHECK fwa_status fwa_bench_guess_take(fwa_bench_guess *out, const fwa_trainer *trainer, const void *E);
-// Not collective. FWA_ERROR unless `loss`, the mean over `targets` targets, is the loss expected to 2 % and chance.
+// Not collective. FWA_ERROR unless `loss`, the mean over `targets` targets, is the loss expected to 1 % and chance.
 FWA_MUST_CHECK fwa_status fwa_bench_guess_check(const fwa_bench_guess *guess, double loss, double targets);
 
 #ifdef __cplusplus
