@@ -224,8 +224,8 @@ template <int n> __device__ inline void clear(float (&d)[n][4]) {
 
 // The largest value over the four threads that share rows.
 __device__ inline float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+    x = fmaxf(x, __shfl_xor_sync(everyone, x, 1));
+    return fmaxf(x, __shfl_xor_sync(everyone, x, 2));
 }
 
 // Whether the thread is of the first warpgroup.

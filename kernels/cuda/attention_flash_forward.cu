@@ -98,7 +98,7 @@ template <int K, int V, int N, bool cut> struct forward_block {
     // first blocks; with few columns the test costs more than it saves. The branch stands in front of the wait: else
     // the compiler waits before the exponentials.
     __device__ void shrink_output() {
-        if (V == 64 || __any_sync(0xffffffffu, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+        if (V == 64 || __any_sync(everyone, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
             await<0>(o);
 #pragma unroll
             for (int i = 0; i < V / 2; i++) o[i / 4][i % 4] *= shrink[i % 4 / 2];

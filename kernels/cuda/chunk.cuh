@@ -51,12 +51,13 @@ struct chunk_task {
     chunk_state S0, S_end, dS_end, dS0;
     const float *u, *w, *pairs, *far; // [B,H,chunks,64]; pairs, far, band where halo > 0
     const float2 *band;
-    uint4 *states, *grads; // S before, dS behind every chunk
+    uint4 *states, *d_states; // S before, dS behind every chunk
     // Scratch where there are several segments: the state before (gradient: behind) each, [B,H,segments,K,V], and what
     // is left of a state over it, [B,H,segments].
     float *starts, *decays;
-    float *transitions; // or a matrix, [B,H,segments,K,K]; kept for the backward pass
-    float *near;        // scratch of the backward pass, [B,Hq,chunks,64,3]; where halo > 0
+    float *transitions;   // or a matrix, [B,H,segments,K,K]; kept for the backward pass
+    float *band_products; // scratch of the backward pass: P o D of rows s + 0, 1, 2 in column s, [B,Hq,chunks,64,3];
+                          // where halo > 0
     // fp32 gradients of rows of a tile that are no rows of dk or dv, or only in part: the first halo + 1, then the last
     // halo. [B,Hq,chunks,2 halo+1,K], [B,H,chunks,2 halo+1,V]; null: nobody asks for them.
     float *edge_x, *edge_v;

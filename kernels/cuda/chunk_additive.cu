@@ -76,8 +76,8 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
         t.first_v = FWA_TAKE(scratch, __nv_bfloat16, a.B * a.H * (a.halo + 1) * a.V);
     }
     if (!backward) return;
-    t.grads = FWA_TAKE(scratch, uint4, states);
-    if (a.halo > 0) t.near = FWA_TAKE(scratch, float, a.B *a.Hq *t.chunks *tile_rows_64 *halo_most);
+    t.d_states = FWA_TAKE(scratch, uint4, states);
+    if (a.halo > 0) t.band_products = FWA_TAKE(scratch, float, a.B *a.Hq *t.chunks *tile_rows_64 *halo_most);
     if (a.halo == 0 && !resumed) return;
     t.edge_x = FWA_TAKE(scratch, float, edges *a.Hq *a.K);
     t.edge_v = FWA_TAKE(scratch, float, edges *a.H *a.V);

@@ -14,9 +14,9 @@ fwa_status chunk_additive_starts(cudaStream_t stream, const chunk_task &task, co
 fwa_status chunk_additive_forward(cudaStream_t stream, const chunk_task &task, int K, int V);
 // Receives the gradient of the call's state. Where there are several segments, that behind each, in `starts`, and dS0.
 fwa_status chunk_additive_ends(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int K, int V);
-// `grads`, and dS0 where there is one segment.
+// `d_states`, and dS0 where there is one segment.
 fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, int K, int V);
-// dq, dk, dv, edge_x, edge_v and the gradients of scalars, from `states` and `grads`.
+// dq, dk, dv, edge_x, edge_v and the gradients of scalars, from `states` and `d_states`.
 fwa_status chunk_additive_grads(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate);
 // The same where value heads share query/key heads.
 fwa_status chunk_additive_shared_grads(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate);

@@ -44,11 +44,11 @@ struct mask_sums {
     float row_low, row_high, column;
 };
 
-// P, D [64,32]: columns 32 group .. of the tile. Masked into m.p and m.d; the diagonal into m.far without a window, the
-// band [64,3] into `near` with one. Blocks of 16 columns beyond the warp's rows are zeros.
+// P, D [64,32]: columns 32 group .. of the tile. Masked into m.p and m.d, where blocks of 16 columns beyond the warp's
+// rows are zeros; with a window P o D of the band, [64,3], into `band`.
 template <int K, int V, bool window>
 __device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D)[16], const tile_mask<window> &mask,
-                                float *near) {
+                                float *band) {
     const place at;
     float row[2] = {}, column[2][4] = {};
     mask_sums sums = {};
@@ -62,9 +62,9 @@ __device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D
 #pragma unroll
             for (int n = 0; n < 8; n++) both[n] = P[j * 8 + n] * D[j * 8 + n];
             if (block + window < at.warp)
-                weigh_block<window, true>(mask, rows, s0, both, weight, row, column[j], near);
+                weigh_block<window, true>(mask, rows, s0, both, weight, row, column[j], band);
             else
-                weigh_block<window, false>(mask, rows, s0, both, weight, row, column[j], near);
+                weigh_block<window, false>(mask, rows, s0, both, weight, row, column[j], band);
 #pragma unroll
             for (int n = 0; n < 8; n++) P[j * 8 + n] *= weight[n], D[j * 8 + n] *= weight[n];
             fragment(pairs, P, j);
@@ -126,7 +126,7 @@ template <int K, int V, bool window> struct grads_block {
 
     // Everything into shared memory; dS' into the second level of the cache where there is one tile for states.
     __device__ void load() const {
-        const uint4 *after = blocks_at<K>(a.grads, a, head, c, V, 0);
+        const uint4 *after = blocks_at<K>(a.d_states, a, head, c, V, 0);
         load_steps<K, threads>(m.q, at.thread, a, a.q, b, h, c);
         load_keys<K, threads>(m.x, at.thread, a, b, h, c);
         load_steps<V, threads>(m.d_o, at.thread, a, a.d_o, b, h, c);
@@ -143,7 +143,7 @@ template <int K, int V, bool window> struct grads_block {
 
     // The warp's part of <S, dS'>; dS' takes the place of S where there is one tile.
     __device__ float join_states() const {
-        const uint4 *after = blocks_at<K>(a.grads, a, head, c, V, 0);
+        const uint4 *after = blocks_at<K>(a.d_states, a, head, c, V, 0);
         float sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < pieces<K, V>; i++) {
@@ -161,7 +161,7 @@ template <int K, int V, bool window> struct grads_block {
     }
 
     // P and D, masked, into their tiles.
-    __device__ mask_sums masked(float *near) const {
+    __device__ mask_sums masked(float *band) const {
         float P[16], D[16];
         products_begin();
 #pragma unroll
@@ -178,7 +178,7 @@ template <int K, int V, bool window> struct grads_block {
         products_wait<0>();
         products_done(P);
         products_done(D);
-        return apply_mask<K, V, window>(m, P, D, mask, near);
+        return apply_mask<K, V, window>(m, P, D, mask, band);
     }
 
     // dq = diag(h) Y; returns Q_i . Y_i of the thread's rows.
@@ -273,12 +273,12 @@ template <int K, int V, bool window> struct grads_block {
     }
 
     // By the first two warps, every other row each, beside what the others store; who needs the pulls waits for them.
-    __device__ void write_scalars(chunk_sums &sums, const float *near) const {
+    __device__ void write_scalars(chunk_sums &sums, const float *band) const {
         const gate_rows rows = {m.u, m.w, m.pairs};
         const int odd = at.thread / 32, r = at.lane * 2 + odd;
         gate_pair pair;
         if constexpr (window)
-            pair = window_gate_grads(rows, mask, sums.parts, near, sums.reach[odd], at.lane);
+            pair = window_gate_grads(rows, mask, sums.parts, band, sums.reach[odd], at.lane);
         else
             pair = plain_gate_grads(rows, sums.parts, at.lane);
         const float energy =
@@ -310,11 +310,11 @@ __global__ void __launch_bounds__(threads, 2)
     auto &kept = *reinterpret_cast<chunk_sums *>(m.p);
     const int c = static_cast<int>(blockIdx.x) % a.chunks, head = static_cast<int>(blockIdx.x) / a.chunks;
     const grads_block<K, V, window> block(a, rate, m, head / a.H, head % a.H, c);
-    float *near = a.near + static_cast<int64_t>(blockIdx.x) * (64 * halo_most);
+    float *band = a.band_products + static_cast<int64_t>(blockIdx.x) * (64 * halo_most);
     float dq[K / 4], dx[K / 4], dv[V / 4];
     uint32_t dq_pairs[K / 8];
     block.load();
-    const mask_sums sums = block.masked(near);
+    const mask_sums sums = block.masked(band);
     const float2 history = block.history(dq);
     const float state_part = block.query_grads(dq);
     pack_pairs(dq_pairs, dq); // fewer registers from here on
@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(threads, 2)
     block.pair_grads(dx, dv);
     block.keep_parts(kept.parts, sums, history, leave, state_part);
     __syncthreads();
-    if (block.at.thread < 64) block.write_scalars(kept, near);
+    if (block.at.thread < 64) block.write_scalars(kept, band);
     write_rows<V>(block.v_half(), dv, block.edges_of(a.edge_v, block.head, V), a, a.dv, block.b, block.h, c, 0);
     block.write_queries(dq_pairs);
     block.write_keys(dx, kept.pulls);

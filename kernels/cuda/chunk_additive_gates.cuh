@@ -81,8 +81,8 @@ __device__ inline gate_pair plain_gate_grads(const gate_rows &m, const part_sums
         behind[e] = parts.row[0][r] + parts.row[1][r] - m.w[r] * column +
                     power2(m.u[r]) * (parts.history[0][r] + parts.history[1][r]);
     }
-    const float all_before = sum_before(before[0] + before[1], lane) - before[0] - before[1];
-    const float all_behind = sum_behind(behind[0] + behind[1], lane);
+    const float all_before = warp_prefix_sum(before[0] + before[1], lane) - before[0] - before[1];
+    const float all_behind = warp_suffix_sum(behind[0] + behind[1], lane);
     const float through = power2(m.u[63]) * state;
     to.dlg[0] = all_behind + all_before + through;
     to.dlg[1] = all_behind - behind[0] + all_before + before[0] + through;
@@ -94,7 +94,7 @@ __device__ inline gate_pair plain_gate_grads(const gate_rows &m, const part_sums
 //   dlg_t = sum_{i >= t} (sum_s M_is G_is + h_i Q_i . Y_i - w_i dw_i) + sum_s M_Cs L_s + h_C <S, dS'>
 // reach: scratch.
 __device__ inline gate_pair window_gate_grads(const gate_rows &m, const tile_mask<true> &mask, const part_sums &parts,
-                                              const float *near, float (*reach)[64], int lane) {
+                                              const float *band, float (*reach)[64], int lane) {
     const int halo = mask.halo;
     float behind[2], leaving = 0.0f, state = 0.0f;
     gate_pair to;
@@ -105,7 +105,7 @@ __device__ inline gate_pair window_gate_grads(const gate_rows &m, const tile_mas
         const float L = parts.leave[0][s] + parts.leave[1][s];
         float close[halo_most], R = L;
 #pragma unroll
-        for (int d = 0; d < halo_most; d++) close[d] = d < halo && s + d < 64 ? near[s * halo_most + d] : 0.0f;
+        for (int d = 0; d < halo_most; d++) close[d] = d < halo && s + d < 64 ? band[s * halo_most + d] : 0.0f;
         leaving += mask.at(63, s, m.u[63]) * L;
 #pragma unroll
         for (int d = halo_most; d >= 0; d--) {
@@ -130,7 +130,7 @@ __device__ inline gate_pair window_gate_grads(const gate_rows &m, const tile_mas
         behind[e] = parts.row[0][t] + parts.row[1][t] - m.w[t] * to.dw[e] +
                     power2(m.u[t]) * (parts.history[0][t] + parts.history[1][t]);
     }
-    const float all_behind = sum_behind(behind[0] + behind[1], lane);
+    const float all_behind = warp_suffix_sum(behind[0] + behind[1], lane);
     const float through = warp_sum(leaving) + power2(m.u[63]) * state;
     to.dlg[0] = all_behind + through;
     to.dlg[1] = all_behind - behind[0] + through;

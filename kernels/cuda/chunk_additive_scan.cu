@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(threads, 4) chunk_scan_kernel(const __grid_con
             uint32_t kept[K / 16][4];
 #pragma unroll
             for (int step = 0; step < K / 16; step++) fragment(kept[step], S, step);
-            keep_blocks<K>(blocks_at<K>(a.grads, a, head, c, slices * 64, v + warp * 16), kept);
+            keep_blocks<K>(blocks_at<K>(a.d_states, a, head, c, slices * 64, v + warp * 16), kept);
         }
         transposed_fragments(rows, m.rows[stage], warp);
         scale_fragments(rows, m.weight[stage]);

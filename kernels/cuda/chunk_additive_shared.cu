@@ -9,137 +9,11 @@
 // As Q and X are the same for all, P is made once, in fp32, and D o M is summed before it meets them: dQ += E X and
 // dX += E^T Q at the end. Tiles come a head ahead where two sets fit. Sums for the gates wait in shared memory until
 // every warp can make the gradients of one head. bf16 operands, fp32 sums; overwritten, the same bits every time.
-#include "kernels/cuda/chunk_additive_gates.cuh"
+#include "kernels/cuda/chunk_additive_heads.cuh"
 
 namespace {
 
 using namespace fwa;
-
-constexpr int threads = 512, side_threads = 256, warps = threads / 32, most_memory = 227 << 10;
-
-template <int K, int V> struct head_tiles {
-    __nv_bfloat16 v[64 * V], d_o[64 * V], state[K * V], d_state[K * V]; // of states rows of S^T, dS'^T: [V,K]
-};
-
-// Sets of tiles that fit.
-template <int K, int V> constexpr int stages = K *V == 128 * 128 ? 1 : 2;
-
-// Of a head, until its gates have their gradients.
-template <bool window> struct head_sums {
-    float u[64], w[64], far[window ? 64 : 4];
-    float band[window ? 64 * halo_most : 4]; // of P o D
-    float reach[window ? halo_most + 1 : 1][window ? 64 : 4];
-    part_sums parts;
-};
-
-template <int K, int V> struct tile_memory {
-    __nv_bfloat16 q[64 * K], x[64 * K]; // later dq, dx
-    head_tiles<K, V> head[stages<K, V>];
-    __nv_bfloat16 dv[64 * V];      // later E
-    __nv_bfloat16 masked[64 * 64]; // P o M
-    float4 reads[4][side_threads]; // P: every thread's own entries, on the side of queries
-    float energy[warps][64];
-    key_pulls pulls;
-};
-
-// Heads whose sums are kept, and places for them and for what is loaded.
-template <int K, int V, bool window>
-constexpr int places = (most_memory - static_cast<int>(sizeof(tile_memory<K, V>))) /
-                       static_cast<int>(sizeof(head_sums<window>));
-template <int K, int V, bool window>
-constexpr int kept = places<K, V, window> - stages<K, V> + 1 < warps ? places<K, V, window> - stages<K, V> + 1 : warps;
-
-template <int K, int V, bool window> struct shared_memory : tile_memory<K, V> {
-    head_sums<window> sums[kept<K, V, window> + stages<K, V> - 1];
-};
-
-// Both sides at a barrier, each from its own code.
-__device__ void meet() {
-    barrier_of(3, threads);
-}
-
-// What both sides know of a chunk of a value head.
-template <int K, int V, bool window> struct head_block {
-    const chunk_task &a;
-    shared_memory<K, V, window> &m;
-    int b, hq, c, group, warp, turn; // group and warp of the side, of which the compiler knows that a warp has one
-
-    __device__ int h() const {
-        return hq * a.group + turn;
-    }
-    __device__ int64_t head() const {
-        return static_cast<int64_t>(b) * a.H + h();
-    }
-    __device__ int64_t gates_at() const {
-        return (head() * a.chunks + c) * 64;
-    }
-    __device__ head_tiles<K, V> &tiles() const {
-        return m.head[turn % stages<K, V>];
-    }
-    __device__ head_sums<window> &sums() const {
-        return m.sums[turn % (kept<K, V, window> + stages<K, V> - 1)];
-    }
-    __device__ tile_mask<window> mask() const {
-        return {sums().u, sums().w, sums().far, a.band + gates_at(), a.halo};
-    }
-
-    __device__ void load_gates(int thread) const {
-        const int piece = thread % 16 * 4;
-        if (thread < 16)
-            copy_async(sums().u + piece, a.u + gates_at() + piece);
-        else if (thread < 32)
-            copy_async(sums().w + piece, a.w + gates_at() + piece);
-        else if (window && thread < 48)
-            copy_async(sums().far + piece, a.far + gates_at() + piece);
-    }
-    // Where the thread's pieces of the next head to load are, and whether its rows all are steps of the sequence.
-    struct {
-        const __nv_bfloat16 *d_o, *v;
-        int64_t states;
-        bool whole;
-    } from;
-
-    __device__ const __nv_bfloat16 *first_piece(const chunk_view &view, int thread) const {
-        return view.row(b, tile_step(a, c, 0) + thread / (V / 8), hq * a.group) + thread % (V / 8) * 8;
-    }
-    __device__ void start(int thread) {
-        const int first = tile_step(a, c, 0);
-        from = {first_piece(a.d_o, thread), first_piece(a.v, thread), (head() * a.chunks + c) * (V * (K / 8)) + thread,
-                first >= 0 && first + 64 <= a.T && a.d_o.data};
-    }
-    // Heads in turn from the first one on.
-    __device__ void load(int thread) {
-        constexpr int pieces = V / 8, rows = threads / pieces, count = K * V / 8 / threads;
-        head_tiles<K, V> &to = tiles();
-        if (from.whole) {
-            const int row = thread / pieces, column = thread % pieces * 8,
-                      place = column / 64 * 4096 + swizzled<64>(row, column % 64);
-#pragma unroll
-            for (int i = 0; i < 64; i += rows) {
-                copy_async(to.d_o + place + i * 64, from.d_o + i * a.d_o.time);
-                copy_async(to.v + place + i * 64, from.v + i * a.v.time);
-            }
-            from.d_o += a.d_o.head, from.v += a.v.head;
-        } else {
-            load_steps<V, threads>(to.d_o, thread, a, a.d_o, b, h(), c);
-            for (int v = 0; v < V; v += 64) load_values<threads>(to.v + v * 64, thread, a, V, v, b, h(), c);
-        }
-        const int place = block_pieces<V, K, threads>::first(thread);
-#pragma unroll
-        for (int i = 0; i < count; i++) {
-            copy_async(to.state + place + i * block_pieces<V, K, threads>::step, a.states + from.states + i * threads);
-            copy_async(to.d_state + place + i * block_pieces<V, K, threads>::step, a.grads + from.states + i * threads);
-        }
-        from.states += static_cast<int64_t>(a.chunks) * (V * (K / 8));
-        load_gates(thread);
-    }
-    // A row's scalars of all heads, which as a rule are neighbours.
-    __device__ void prefetch_gates(const chunk_rate &rate, int row) const {
-        const int t = tile_step(a, c, row);
-        for (int h = 0; row >= a.halo && t < a.T && h < a.group; h += 16)
-            prefetch_scalars(rate.task, b, hq * a.group + h, t, true);
-    }
-};
 
 // sum += diag(by) d for the warp's rows, the warpgroup's columns; returns the rows' products with `tile` elementwise.
 template <int K>
@@ -167,7 +41,7 @@ __device__ float2 add_scaled(float (&sum)[K / 4], const float (&d)[K / 4], float
 }
 
 // P, once for all heads, by the side of queries.
-template <int K, int V, bool window> __device__ void keep_reads(const head_block<K, V, window> &block) {
+template <int K, int V, bool window> __device__ void keep_reads(const value_block<K, V, window> &block) {
     const place at;
     const operand_tile q(block.m.q), x_rows(operand_tile(block.m.x), block.group * 2048);
     float P[16];
@@ -186,7 +60,7 @@ template <int K, int V, bool window> __device__ void keep_reads(const head_block
 // E += D o M of this thread's entries, columns 32 group .. of the tile; P o M for the other side, and the sums of P o
 // D.
 template <int K, int V, bool window>
-__device__ void add_masked(const head_block<K, V, window> &block, float (&E)[16], const float (&D)[16]) {
+__device__ void add_masked(const value_block<K, V, window> &block, float (&E)[16], const float (&D)[16]) {
     const place at;
     const tile_mask<window> mask = block.mask();
     part_sums &parts = block.sums().parts;
@@ -213,14 +87,14 @@ __device__ void add_masked(const head_block<K, V, window> &block, float (&E)[16]
                      pairs[0], pairs[1], pairs[2], pairs[3]);
     }
     publish();
-    barrier_arrive(2, threads);
+    barrier_arrive(2, shared_threads);
     row[0] = quad_sum(row[0]), row[1] = quad_sum(row[1]);
     if (at.t == 0) parts.row[block.group][at.row] = row[0], parts.row[block.group][at.row + 8] = row[1];
     parts.column[block.warp][kept_column()] = spread_columns(column);
 }
 
 // The warp's part of <S, dS'>, on the side of keys: the diagonal of S^T dS' by products of 16 rows with themselves.
-template <int K, int V> __device__ void keep_state_sum(const head_tiles<K, V> &tiles, part_sums &parts) {
+template <int K, int V> __device__ void keep_state_sum(const value_tiles<K, V> &tiles, part_sums &parts) {
     const place at;
     const int warp = at.thread / 32 % 8;
     float low[4] = {}, high[4] = {};
@@ -242,13 +116,13 @@ template <int K, int V> __device__ void keep_state_sum(const head_tiles<K, V> &t
 
 // Gradients of the gates of heads from `first` to before `end`, a head a warp; adds those of the energies.
 template <int K, int V, bool window>
-__device__ void write_scalars(head_block<K, V, window> block, const chunk_rate &rate, int first, int end,
+__device__ void write_scalars(value_block<K, V, window> block, const chunk_rate &rate, int first, int end,
                               float (&energy)[2]) {
     const place at;
     const chunk_task &a = block.a;
     block.turn = first + at.thread / 32;
     if (block.turn >= end) return;
-    head_sums<window> &sums = block.sums();
+    value_sums<window> &sums = block.sums();
     const gate_rows gates = {sums.u, sums.w, window ? a.pairs + block.gates_at() : nullptr};
     gate_pair pair;
     if constexpr (window)
@@ -260,14 +134,14 @@ __device__ void write_scalars(head_block<K, V, window> block, const chunk_rate &
 
 // What the energies ask of the keys, from the warps' parts; all threads come here.
 template <int K, int V, bool window>
-__device__ void sum_energies(const head_block<K, V, window> &block, const float (&energy)[2]) {
+__device__ void sum_energies(const value_block<K, V, window> &block, const float (&energy)[2]) {
     const place at;
     shared_memory<K, V, window> &m = block.m;
     m.energy[at.thread / 32][at.lane * 2] = energy[0], m.energy[at.thread / 32][at.lane * 2 + 1] = energy[1];
-    meet();
+    meet_sides();
     if (at.thread >= 64) return;
     float sum = 0.0f;
-    for (int warp = 0; warp < warps; warp++) sum += m.energy[warp][at.thread];
+    for (int warp = 0; warp < shared_warps; warp++) sum += m.energy[warp][at.thread];
     m.pulls.energy[at.thread] = sum;
     barrier_of(1, 64);
     pulls(window ? block.a.pairs + block.gates_at() : nullptr, m.pulls, at.thread, block.a.halo);
@@ -275,10 +149,10 @@ __device__ void sum_energies(const head_block<K, V, window> &block, const float 
 
 // One value head on the side of queries. fetch: asks for the next one's tiles.
 template <int K, int V, bool window, class next>
-__device__ __forceinline__ void query_side(const head_block<K, V, window> &block, float (&dq)[K / 4], float (&E)[16],
+__device__ __forceinline__ void query_side(const value_block<K, V, window> &block, float (&dq)[K / 4], float (&E)[16],
                                            const next &fetch) {
     const place at;
-    head_tiles<K, V> &tiles = block.tiles();
+    value_tiles<K, V> &tiles = block.tiles();
     const float *u = block.sums().u;
     const operand_tile d_o(tiles.d_o), v_rows(operand_tile(tiles.v), block.group * 2048),
         state_columns(operand_tile(tiles.state), own_columns<K>(block.group, V));
@@ -308,9 +182,10 @@ __device__ __forceinline__ void query_side(const head_block<K, V, window> &block
 
 // One value head on the side of keys, which waits for P o M when it has done all else.
 template <int K, int V, bool window, class next>
-__device__ __forceinline__ void key_side(const head_block<K, V, window> &block, float (&dx)[K / 4], const next &fetch) {
+__device__ __forceinline__ void key_side(const value_block<K, V, window> &block, float (&dx)[K / 4],
+                                         const next &fetch) {
     const place at;
-    head_tiles<K, V> &tiles = block.tiles();
+    value_tiles<K, V> &tiles = block.tiles();
     const tile_mask<window> mask = block.mask();
     const operand_tile x(block.m.x), v_tile(tiles.v), d_o_columns(operand_tile(tiles.d_o), own_columns<V>(block.group)),
         d_state(tiles.d_state), d_state_rows(d_state, block.group * (V / 2) * 64),
@@ -336,7 +211,7 @@ __device__ __forceinline__ void key_side(const head_block<K, V, window> &block, 
     products_done(dv);
     scale_rows(dv, low, high);
     keep_state_sum<K, V>(tiles, parts);
-    barrier_of(2, threads);
+    barrier_of(2, shared_threads);
     products_ready(dv);
     products_begin();
 #pragma unroll
@@ -364,7 +239,7 @@ template <int K, int V, bool window> __device__ void place_sums(shared_memory<K,
 
 // dq += E X, out; dx += E^T Q and what the energies add, out.
 template <int K, int V, bool window>
-__device__ void finish_queries(const head_block<K, V, window> &block, float (&dq)[K / 4]) {
+__device__ void finish_queries(const value_block<K, V, window> &block, float (&dq)[K / 4]) {
     const place at;
     const chunk_task &a = block.a;
     const operand_tile e(block.m.dv), x_columns(operand_tile(block.m.x), own_columns<K>(block.group));
@@ -375,7 +250,7 @@ __device__ void finish_queries(const head_block<K, V, window> &block, float (&dq
     products_commit();
     products_wait<0>();
     products_done(dq);
-    meet();
+    meet_sides();
     uint32_t pairs[K / 8];
     __nv_bfloat16 *half = block.m.q + own_columns<K>(block.group);
     const int first = tile_step(a, block.c, 0);
@@ -384,7 +259,7 @@ __device__ void finish_queries(const head_block<K, V, window> &block, float (&dq
     if (a.dq.data) copy_rows<K>(half, a.dq.row(block.b, first, block.hq), a.dq.time, a.halo, a.T - first);
 }
 template <int K, int V, bool window>
-__device__ void finish_keys(const head_block<K, V, window> &block, const chunk_rate &rate, float (&dx)[K / 4]) {
+__device__ void finish_keys(const value_block<K, V, window> &block, const chunk_rate &rate, float (&dx)[K / 4]) {
     const place at;
     const chunk_task &a = block.a;
     const operand_tile e(block.m.dv), q_columns(operand_tile(block.m.q), own_columns<K>(block.group));
@@ -395,7 +270,7 @@ __device__ void finish_keys(const head_block<K, V, window> &block, const chunk_r
     products_commit();
     products_wait<0>();
     products_done(dx);
-    meet();
+    meet_sides();
     __nv_bfloat16 *half = block.m.x + own_columns<K>(block.group);
     const int64_t edges = 2 * a.halo + 1, key = static_cast<int64_t>(block.b) * a.Hq + block.hq;
     float *edge = a.edge_x ? a.edge_x + (key * (a.chunks * edges) + block.c * edges) * K : nullptr;
@@ -408,23 +283,23 @@ __device__ void finish_keys(const head_block<K, V, window> &block, const chunk_r
 
 // The loop over value heads of one side; both come to the same barriers.
 template <int K, int V, bool window, class side>
-__device__ __forceinline__ void each_head(head_block<K, V, window> &block, const chunk_rate &rate, float (&energy)[2],
+__device__ __forceinline__ void each_head(value_block<K, V, window> &block, const chunk_rate &rate, float (&energy)[2],
                                           const side &work) {
-    constexpr int ahead = stages<K, V> - 1;
+    constexpr int ahead = value_stages<K, V> - 1;
     const place at;
     const int group = block.a.group;
-    for (int first = 0; first < group; first += kept<K, V, window>) {
-        const int end = min(first + kept<K, V, window>, group);
+    for (int first = 0; first < group; first += values_kept<K, V, window>) {
+        const int end = min(first + values_kept<K, V, window>, group);
         for (int turn = first; turn < end; turn++) {
             if (ahead == 0) {
-                meet();
+                meet_sides();
                 block.turn = turn;
                 block.load(at.thread);
                 copy_commit();
             }
             copy_wait<0>();
             publish();
-            meet();
+            meet_sides();
             block.turn = turn;
             work([&] {
                 if (ahead == 0 || turn + 1 >= group) return;
@@ -434,39 +309,39 @@ __device__ __forceinline__ void each_head(head_block<K, V, window> &block, const
                 copy_commit();
             });
         }
-        meet();
+        meet_sides();
         write_scalars(block, rate, first, end, energy);
     }
 }
 template <int K, int V, bool window>
-__device__ void meet_at_end(const head_block<K, V, window> &block, const chunk_rate &rate, const float (&energy)[2]) {
+__device__ void meet_at_end(const value_block<K, V, window> &block, const chunk_rate &rate, const float (&energy)[2]) {
     if (rate.energy) sum_energies(block, energy);
     publish();
-    meet();
+    meet_sides();
 }
 
 template <int K, int V, bool window>
-__global__ void __launch_bounds__(threads, 1)
+__global__ void __launch_bounds__(shared_threads, 1)
     shared_grads_kernel(const __grid_constant__ chunk_task a, const __grid_constant__ chunk_rate rate) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<shared_memory<K, V, window> *>(memory);
-    constexpr int ahead = stages<K, V> - 1;
+    constexpr int ahead = value_stages<K, V> - 1;
     const place at;
     const int key = static_cast<int>(blockIdx.x) / a.chunks;
-    head_block<K, V, window> block = {a,
-                                      m,
-                                      key / a.Hq,
-                                      key % a.Hq,
-                                      static_cast<int>(blockIdx.x) % a.chunks,
-                                      __shfl_sync(everyone, at.group, 0),
-                                      __shfl_sync(everyone, at.warp, 0),
-                                      0,
-                                      {}};
+    value_block<K, V, window> block = {a,
+                                       m,
+                                       key / a.Hq,
+                                       key % a.Hq,
+                                       static_cast<int>(blockIdx.x) % a.chunks,
+                                       __shfl_sync(everyone, at.group, 0),
+                                       __shfl_sync(everyone, at.warp, 0),
+                                       0,
+                                       {}};
     block.start(at.thread);
     const bool queries = __shfl_sync(everyone, at.thread / side_threads, 0) == 0; // the same for a warpgroup
     float energy[2] = {0.0f, 0.0f};
-    load_steps<K, threads>(m.q, at.thread, a, a.q, block.b, block.hq, block.c);
-    load_keys<K, threads>(m.x, at.thread, a, block.b, block.hq, block.c);
+    load_steps<K, shared_threads>(m.q, at.thread, a, a.q, block.b, block.hq, block.c);
+    load_keys<K, shared_threads>(m.x, at.thread, a, block.b, block.hq, block.c);
     copy_commit();
     if (ahead > 0) block.load(at.thread);
     copy_commit();
@@ -494,9 +369,10 @@ template <int K, int V, bool window>
 fwa_status launch(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate) {
     const auto kernel = shared_grads_kernel<K, V, window>;
     constexpr int bytes = sizeof(shared_memory<K, V, window>);
-    static_assert(bytes <= most_memory && kept<K, V, window> >= 4, "fits a multiprocessor");
+    static_assert(bytes <= shared_bytes_most && values_kept<K, V, window> >= 4, "fits a multiprocessor");
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.Hq * task.chunks), threads, bytes, stream, task, rate);
+    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.Hq * task.chunks), shared_threads, bytes, stream, task,
+               rate);
     return FWA_OK;
 }
 

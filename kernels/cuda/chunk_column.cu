@@ -79,7 +79,7 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
         t.first_v = FWA_TAKE(scratch, __nv_bfloat16, a.B * a.H * a.V);
     }
     if (!backward) return;
-    t.grads = FWA_TAKE(scratch, uint4, states);
+    t.d_states = FWA_TAKE(scratch, uint4, states);
     t.sums = FWA_TAKE(scratch, float2, tiles * tile_rows_64 * (a.V / 64));
     // Where nobody asks for dv: it is an operand.
     if (is_delta(kit)) t.dv = dense_view(FWA_TAKE(scratch, __nv_bfloat16, values), a);

@@ -46,9 +46,9 @@ fwa_status chunk_column_forward(cudaStream_t stream, const column_task &task, in
 fwa_status chunk_column_starts(cudaStream_t stream, const column_task &task, const fwa_mixer_call *call, int K, int V);
 // The same of gradients: that behind each, and dS0.
 fwa_status chunk_column_ends(cudaStream_t stream, const column_task &task, const fwa_mixer_call *call, int K, int V);
-// falcon2a: `grads`, and dS0 where there is one segment.
+// falcon2a: `d_states`, and dS0 where there is one segment.
 fwa_status chunk_column_carry(cudaStream_t stream, const column_task &task, int K, int V);
-// falcon2: `grads`, dv and dS0.
+// falcon2: `d_states`, dv and dS0.
 fwa_status chunk_column_scan(cudaStream_t stream, const column_task &task, int K, int V);
 // dbeta and `sums`; dv where not delta.
 fwa_status chunk_column_gates(cudaStream_t stream, const column_task &task, int K, int V, bool delta);

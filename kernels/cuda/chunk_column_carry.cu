@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(column_threads, 3)
             uint32_t rows[K / 16][4];
 #pragma unroll
             for (int step = 0; step < K / 16; step++) fragment(rows[step], S, step);
-            keep_state<K>(state_at<K>(a.grads, a, at.head, c, at.V, at.v + at.warp * 16), rows);
+            keep_state<K>(state_at<K>(a.d_states, a, at.head, c, at.V, at.v + at.warp * 16), rows);
         }
         float Y[32], u[2];
         at.weigh(Y, u);

@@ -386,7 +386,7 @@ __global__ void __launch_bounds__(column_threads, delta &&K == 64 ? 2 : 3)
     float O[32], Y[32], A[32], both[2] = {0.0f, 0.0f};
     uint32_t S[4][4], dS[4][4];
     read_operands<K>(S, a.states, a, at, at.c, 0);
-    read_operands<K>(dS, a.grads, a, at, at.c, 0);
+    read_operands<K>(dS, a.d_states, a, at, at.c, 0);
     copy_wait<1>();
     publish();
     __syncthreads();
@@ -399,7 +399,7 @@ __global__ void __launch_bounds__(column_threads, delta &&K == 64 ? 2 : 3)
         state_product<64>(A, dS, operand_tile(m.x), k);
         if (k + 64 == K) break;
         read_operands<K>(S, a.states, a, at, at.c, k + 64);
-        read_operands<K>(dS, a.grads, a, at, at.c, k + 64);
+        read_operands<K>(dS, a.d_states, a, at, at.c, k + 64);
     }
     place_product<K, false>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
     if constexpr (delta) place_product<K, true>(m.more.G, m.x, m.x, m.tokens, a.documents, at.warp);

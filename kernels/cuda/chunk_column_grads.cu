@@ -271,7 +271,7 @@ __device__ void state_products(float (&dq)[K / 4], float (&dx)[K / 4], grads_mem
         uint4 piece[pieces<K>];
         read_state<K, V>(piece, a.states, a, v);
         place_state<K>(m.state[0], piece);
-        read_state<K, V>(piece, a.grads, a, v);
+        read_state<K, V>(piece, a.d_states, a, v);
         if (!delta) place_state<K>(behind, piece);
         publish();
         __syncthreads();

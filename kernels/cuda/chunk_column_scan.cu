@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(column_threads, 3)
         at.renew();
         place_product<K, false, true>(m.P, m.q, m.x, m.tokens, a.documents, at.warp);
         place_product<K, true, true>(m.G, m.x, m.x, m.tokens, a.documents, at.warp);
-        keep_state<K>(state_at<K>(a.grads, a, at.head, c, at.V, at.v + at.warp * 16), dS);
+        keep_state<K>(state_at<K>(a.d_states, a, at.head, c, at.V, at.v + at.warp * 16), dS);
         __syncthreads();
         at.renew();
 #pragma unroll 1

@@ -251,18 +251,6 @@ template <int K> struct column_place {
     }
 };
 
-// Rows of d [64,64] = a b^T from tiles [64,K].
-template <int K> __device__ inline void tile_product(float (&d)[32], const operand_tile &a, const operand_tile &b) {
-    products_begin();
-#pragma unroll
-    for (int k = 0; k < K; k += 16) {
-        const int at = k / 64 * 4096 + k % 64;
-        product<64, 0, 0>(d, a.k(at), b.k(at), k > 0);
-    }
-    products_commit();
-    products_wait<0>();
-    products_done(d);
-}
 // d (+)= S b^T from column k0 of K on, S the warp's columns of a part of a state as operands.
 template <int K>
 __device__ inline void state_product(float (&d)[32], const uint32_t (&S)[K / 16][4], const operand_tile &b,

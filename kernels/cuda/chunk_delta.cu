@@ -69,7 +69,7 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
         t.first_v = FWA_TAKE(scratch, __nv_bfloat16, a.B * a.H * a.V);
     }
     if (!backward) return;
-    t.grads = FWA_TAKE(scratch, uint4, states);
+    t.d_states = FWA_TAKE(scratch, uint4, states);
     // Where nobody asks for dv: it is an operand.
     t.dv.data = FWA_TAKE(scratch, __nv_bfloat16, a.B * a.T * a.H * a.V);
     t.dv.batch = a.T * a.H * a.V, t.dv.time = a.H * a.V, t.dv.head = a.V;

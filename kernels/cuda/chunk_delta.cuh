@@ -48,9 +48,9 @@ bool chunk_delta_grouped(const delta_task &task, int K, int V, int slices);
 fwa_status chunk_delta_forward_groups(cudaStream_t stream, const delta_task &task, int slices, bool alone);
 // Receives the gradient of the call's state. Where there are several segments, that behind each, and dS0.
 fwa_status chunk_delta_ends(cudaStream_t stream, const delta_task &task, const fwa_mixer_call *call, int K, int V);
-// dv and `grads`, and dS0 where there is one segment.
+// dv and `d_states`, and dS0 where there is one segment.
 fwa_status chunk_delta_scan(cudaStream_t stream, const delta_task &task, int K, int V);
-// dq, dk, edge_x and the gradients of scalars, from states, residuals, dv and `grads`.
+// dq, dk, edge_x and the gradients of scalars, from states, residuals, dv and `d_states`.
 fwa_status chunk_delta_grads(cudaStream_t stream, const delta_task &task, const chunk_rate &rate);
 
 // The place of a 16x16 block of T: rows of blocks 3, then 2 and 0, then 1, each in two parts, so that a warp always has

@@ -79,8 +79,8 @@ __device__ gate_pair gate_grads(const grads_memory<K, V> &m, const part_sums &pa
         behind[e] = parts.row[0][r] + parts.row[1][r] - m.w[r] * column +
                     power2(m.u[r]) * (parts.history[0][r] + parts.history[1][r]) + residual[e];
     }
-    const float all_before = sum_before(before[0] + before[1], at.lane) - before[0] - before[1];
-    const float all_behind = sum_behind(behind[0] + behind[1], at.lane);
+    const float all_before = warp_prefix_sum(before[0] + before[1], at.lane) - before[0] - before[1];
+    const float all_behind = warp_suffix_sum(behind[0] + behind[1], at.lane);
     const float through = power2(m.u[63]) * state;
     to.dlg[0] = all_behind + all_before + through;
     to.dlg[1] = all_behind - behind[0] + all_before + before[0] + through;
@@ -138,7 +138,7 @@ __device__ void load_operands(grads_memory<K, V> &m, const delta_task &a, const 
         if (t < a.T) prefetch_scalars(rate.task, b, h, t);
         if (rate.energy) prefetch(rate.energy + ((static_cast<int64_t>(b) * a.Hq + hq) * a.chunks + c) * 64 + thread);
     }
-    if (thread < K * V / 64) prefetch_far(blocks_at<K>(a.grads, blockIdx.x, V, 0) + thread * 8);
+    if (thread < K * V / 64) prefetch_far(blocks_at<K>(a.d_states, blockIdx.x, V, 0) + thread * 8);
     copy_wait<0>();
     publish();
     __syncthreads();
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(threads, K > V ? 1 : 2)
     __syncthreads();
     place_masked(m.d_o, masked.reads);
     place_masked(m.d_r, masked.keys);
-    { state = replace_state<K, V>(m.state, blocks_at<K>(a.grads, blockIdx.x, V, 0)); }
+    { state = replace_state<K, V>(m.state, blocks_at<K>(a.d_states, blockIdx.x, V, 0)); }
     publish();
     __syncthreads();
     uint32_t dq_pairs[K / 8];

@@ -25,7 +25,7 @@ template <int K> struct slice_group {
     }
     // The compiler takes what a shuffle gives for the same in all lanes, and keeps descriptors out of vector registers.
     __device__ const head_tiles<K> &tiles() const {
-        return m.head(__shfl_sync(0xffffffffu, at.slot, 0));
+        return m.head(__shfl_sync(everyone, at.slot, 0));
     }
     __device__ slice_tiles &own() const {
         return m.slice(group);

@@ -55,7 +55,8 @@ __global__ void __launch_bounds__(serial_threads, serial_blocks)
 #pragma unroll
                 for (int step = 0; step < K / 16; step++) fragment(rows[step], dS, step);
                 if (!pass.alone)
-                    keep_blocks<K>(blocks_at<K>(a.grads, tile_index(a, at.head, c), at.V, at.v + at.warp * 16), rows);
+                    keep_blocks<K>(blocks_at<K>(a.d_states, tile_index(a, at.head, c), at.V, at.v + at.warp * 16),
+                                   rows);
                 products_begin();
 #pragma unroll
                 for (int step = 0; step < K / 16; step++)

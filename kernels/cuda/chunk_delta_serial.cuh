@@ -122,15 +122,7 @@ template <int K> struct serial_block : segment_place {
     __device__ void reads() const {
         float P[32];
         const serial_operands<K> tiles(m);
-        products_begin();
-#pragma unroll
-        for (int k = 0; k < K; k += 16) {
-            const int at = k / 64 * 4096 + k % 64;
-            product<64, 0, 0>(P, tiles.q.k(at), tiles.x.k(at), k > 0);
-        }
-        products_commit();
-        products_wait<0>();
-        products_done(P);
+        tile_product<K>(P, tiles.q, tiles.x);
         const int lane = thread % 32, t = lane % 4, i = warp * 16 + lane / 4;
         const int to = swizzled<64>(warp * 16 + lane % 16, lane / 16 * 8);
 #pragma unroll

@@ -49,7 +49,7 @@ __device__ void tile_gates(solve_memory<K> &m, const chunk_rate &rate, const del
         decay[e] = dropped[e] ? log_least : g.log_decay;
         w[e] = g.w;
     }
-    const float second = sum_before(decay[0] + decay[1], lane), before = second - decay[1] - decay[0];
+    const float second = warp_prefix_sum(decay[0] + decay[1], lane), before = second - decay[1] - decay[0];
     const float u[2] = {(before + decay[0]) * log2_e, second * log2_e};
     const float last = __shfl_up_sync(everyone, u[1], 1);
     // The residual sees the state before the step, unless the decay acts first; of another document nothing.

@@ -132,6 +132,23 @@ __device__ inline void product(float (&d)[N / 2], const uint32_t (&a)[4], uint64
                   : "memory");
 }
 
+// d = a b^T of tiles [64,K], which starts in products that are begun and stays under way; as a whole.
+template <int K>
+__device__ inline void tile_product_start(float (&d)[32], const operand_tile &a, const operand_tile &b) {
+#pragma unroll
+    for (int k = 0; k < K; k += 16) {
+        const int at = k / 64 * 4096 + k % 64;
+        product<64, 0, 0>(d, a.k(at), b.k(at), k > 0);
+    }
+    products_commit();
+}
+template <int K> __device__ inline void tile_product(float (&d)[32], const operand_tile &a, const operand_tile &b) {
+    products_begin();
+    tile_product_start<K>(d, a, b);
+    products_wait<0>();
+    products_done(d);
+}
+
 #undef FWA_D4
 #undef FWA_D16
 #undef FWA_N32

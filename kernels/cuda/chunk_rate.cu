@@ -44,11 +44,7 @@ __device__ void window_gates(const chunk_task &a, const chunk_gates &to, const p
 // 0: no head, nothing is written.
 __device__ void tile_gates(const chunk_task &a, const chunk_gates &to, const step_gates &g, bool dropped, int64_t at,
                            pair_rows &rows, int r) {
-    float sum = dropped ? log_least : g.log_decay;
-    for (int reach = 1; reach < 32; reach *= 2) {
-        const float other = __shfl_up_sync(0xffffffffu, sum, reach);
-        if (r % 32 >= reach) sum += other;
-    }
+    float sum = warp_prefix_sum(dropped ? log_least : g.log_decay, r % 32);
     if (r == 31) rows.carry = sum;
     __syncthreads();
     if (r >= 32) sum += rows.carry;

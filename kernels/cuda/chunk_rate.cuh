@@ -100,10 +100,10 @@ template <int lanes, int n> __device__ inline float spread_sums(float (&s)[n], i
 #pragma unroll
         for (int i = 0; i < half; i++) {
             const float keep = up ? s[i + half] : s[i], give = up ? s[i] : s[i + half];
-            s[i] = keep + __shfl_xor_sync(0xffffffffu, give, offset);
+            s[i] = keep + __shfl_xor_sync(everyone, give, offset);
         }
     }
-    for (; offset > 0; offset /= 2) s[0] += __shfl_xor_sync(0xffffffffu, s[0], offset);
+    for (; offset > 0; offset /= 2) s[0] += __shfl_xor_sync(everyone, s[0], offset);
     return s[0];
 }
 

@@ -1,14 +1,12 @@
-// The chunk-parallel backward kernels share, of a block of 256 threads for a chunk: a thread's place, sums over a warp,
-// scalars' gradients; and accumulators of a warpgroup, rows of the warp times the warpgroup's half of the columns,
-// which go with elements of a tile, and out through a tile.
+// What chunk-parallel backward kernels share, of a block of 256 threads for a chunk: a thread's place; gradients of
+// scalars; accumulators of a warpgroup, rows of the warp times the warpgroup's half of the columns, which go with
+// elements of a tile, and out through a tile.
 #ifndef FWA_KERNELS_CUDA_CHUNK_ROWS_CUH
 #define FWA_KERNELS_CUDA_CHUNK_ROWS_CUH
 
 #include "kernels/cuda/chunk_rate.cuh"
 
 namespace fwa {
-
-constexpr unsigned everyone = 0xffffffffu;
 
 // A thread's place: rows g and g + 8 of its warp, columns 2 t, 2 t + 1 of every eight. Made anew in every phase, so
 // that the compiler does not keep addresses of one phase in registers for another.
@@ -20,22 +18,6 @@ struct place {
         g = lane / 4, t = lane % 4, row = warp * 16 + g;
     }
 };
-
-// Inclusive sum over the lanes before (or behind) each lane.
-__device__ inline float sum_before(float x, int lane) {
-    for (int reach = 1; reach < 32; reach *= 2) {
-        const float other = __shfl_up_sync(everyone, x, reach);
-        if (lane >= reach) x += other;
-    }
-    return x;
-}
-__device__ inline float sum_behind(float x, int lane) {
-    for (int reach = 1; reach < 32; reach *= 2) {
-        const float other = __shfl_down_sync(everyone, x, reach);
-        if (lane + reach < 32) x += other;
-    }
-    return x;
-}
 
 // Gradients of two gates: of w and of the log of the decay.
 struct gate_pair {
@@ -209,15 +191,7 @@ __device__ inline void write_rows(__nv_bfloat16 *half, const float (&d)[columns 
 // G = X X^T of a tile [64,K] of keys, one warpgroup.
 template <int K> __device__ inline void gram(float (&G)[32], const __nv_bfloat16 *tile) {
     const operand_tile x(tile);
-    products_begin();
-#pragma unroll
-    for (int k = 0; k < K; k += 16) {
-        const uint64_t at = x.k(k / 64 * 4096 + k % 64);
-        product<64, 0, 0>(G, at, at, k > 0);
-    }
-    products_commit();
-    products_wait<0>();
-    products_done(G);
+    tile_product<K>(G, x, x);
 }
 
 } // namespace fwa

@@ -55,7 +55,7 @@ void plan_gates(const mixer_kit &kit, fwa_bump *kept, layout *l) {
 
 void plan_grads(fwa_bump *scratch, const mixer_task &a, window_task *t) {
     const int64_t tiles = a.B * a.H * t->chunks, rows = tiles * tile_rows_64, edges = tiles * (2 * t->halo + 1);
-    t->grads = FWA_TAKE(scratch, uint4, tiles * a.K * a.V / 8);
+    t->d_states = FWA_TAKE(scratch, uint4, tiles * a.K * a.V / 8);
     t->members = FWA_TAKE(scratch, __nv_bfloat16, rows * t->window * a.V);
     t->close = FWA_TAKE(scratch, float, tiles *window_close(t->window));
     t->edge_x = FWA_TAKE(scratch, float, edges / a.group * a.K);

@@ -39,11 +39,11 @@ fwa_status chunk_window_starts(cudaStream_t stream, const window_task &task, con
 fwa_status chunk_window_forward(cudaStream_t stream, const window_task &task, int K, int V);
 // Receives the gradient of the call's state. Where there are several segments, that behind each, and dS0.
 fwa_status chunk_window_ends(cudaStream_t stream, const window_task &task, const fwa_mixer_call *call, int K, int V);
-// dv, edge_v, `grads` and members, and dS0 where there is one segment.
+// dv, edge_v, `d_states` and members, and dS0 where there is one segment.
 fwa_status chunk_window_scan(cudaStream_t stream, const window_task &task, int K, int V);
 // close and what takes the place of members, from fresh and members.
 fwa_status chunk_window_near(cudaStream_t stream, const window_task &task, int V);
-// dq, dk, edge_x and the gradients of scalars, from states, members, close and `grads`.
+// dq, dk, edge_x and the gradients of scalars, from states, members, close and `d_states`.
 fwa_status chunk_window_grads(cudaStream_t stream, const window_task &task, const chunk_rate &rate);
 
 } // namespace fwa

@@ -112,7 +112,7 @@ __device__ void tile_gates(const chunk_rate &rate, const window_task &a, const c
         decay[e] = dropped[e] ? log_least : g.log_decay;
         w[e] = g.w, pairs[e] = g.pairs;
     }
-    const float second = sum_before(decay[0] + decay[1], lane), before = second - decay[1] - decay[0];
+    const float second = warp_prefix_sum(decay[0] + decay[1], lane), before = second - decay[1] - decay[0];
     const float u[2] = {(before + decay[0]) * log2_e, second * log2_e};
     const float last = __shfl_up_sync(everyone, u[1], 1);
     const float seen[2] = {dropped[0] ? u[0] : lane > 0 ? last : 0.0f, dropped[1] ? u[1] : u[0]};

@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(window_threads, W == 4 ? 3 : 2)
         publish();
         __syncthreads();
         at.renew();
-        if (!pass.alone) at.keep_state(a.grads, dS, c);
+        if (!pass.alone) at.keep_state(a.d_states, dS, c);
         place_sides(at, dS);
         __syncthreads();
         at.renew();

@@ -208,19 +208,10 @@ template <int K, int W> struct window_block : segment_place {
 
     // P = A X^T of the tiles of A and X, under way.
     __device__ void start_products_with_keys(float (&P)[32], const __nv_bfloat16 *tile) const {
-        const operand_tile A(tile), x(m.x);
-#pragma unroll
-        for (int k = 0; k < K; k += 16) {
-            const int at = k / 64 * 4096 + k % 64;
-            product<64, 0, 0>(P, A.k(at), x.k(at), k > 0);
-        }
-        products_commit();
+        tile_product_start<K>(P, operand_tile(tile), operand_tile(m.x));
     }
     __device__ void products_with_keys(float (&P)[32], const __nv_bfloat16 *tile) const {
-        products_begin();
-        start_products_with_keys(P, tile);
-        products_wait<0>();
-        products_done(P);
+        tile_product<K>(P, operand_tile(tile), operand_tile(m.x));
     }
 
     // visit(i, l, high, j, two values) for the pairs of columns l, l + 1 that this thread has in row i of a matrix

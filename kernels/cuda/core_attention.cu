@@ -103,11 +103,11 @@ __device__ void accumulate(shared_tiles &shared, float (&sum)[4][8], const matri
 
 // Largest value and sum over the 16 threads that share left rows.
 __device__ float row_max(float x) {
-    for (int offset = 8; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
+    for (int offset = 8; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(everyone, x, offset));
     return x;
 }
 __device__ float row_sum(float x) {
-    for (int offset = 8; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+    for (int offset = 8; offset > 0; offset /= 2) x += __shfl_xor_sync(everyone, x, offset);
     return x;
 }
 

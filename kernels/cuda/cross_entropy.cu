@@ -48,9 +48,8 @@ template <typename T> __device__ partial join(partial a, partial b) {
 
 template <typename T> __device__ partial block_join(partial own, partial *space) {
     for (int offset = 16; offset > 0; offset /= 2) {
-        const partial other = {__shfl_xor_sync(0xffffffffu, own.max, offset),
-                               __shfl_xor_sync(0xffffffffu, own.sum, offset),
-                               __shfl_xor_sync(0xffffffffu, own.at, offset)};
+        const partial other = {__shfl_xor_sync(everyone, own.max, offset), __shfl_xor_sync(everyone, own.sum, offset),
+                               __shfl_xor_sync(everyone, own.at, offset)};
         own = join<T>(own, other);
     }
     __syncthreads();
@@ -58,9 +57,8 @@ template <typename T> __device__ partial block_join(partial own, partial *space)
     __syncthreads();
     own = threadIdx.x % 32 < blockDim.x / 32 ? space[threadIdx.x % 32] : nothing;
     for (int offset = 16; offset > 0; offset /= 2) {
-        const partial other = {__shfl_xor_sync(0xffffffffu, own.max, offset),
-                               __shfl_xor_sync(0xffffffffu, own.sum, offset),
-                               __shfl_xor_sync(0xffffffffu, own.at, offset)};
+        const partial other = {__shfl_xor_sync(everyone, own.max, offset), __shfl_xor_sync(everyone, own.sum, offset),
+                               __shfl_xor_sync(everyone, own.at, offset)};
         own = join<T>(own, other);
     }
     return own;

@@ -16,7 +16,6 @@ using namespace fwa;
 
 constexpr int64_t shared_rows = 54;   // 2 s^2 doubles in 48 KB
 constexpr int64_t large_blocks = 512; // warps that share task.jacobi
-constexpr unsigned everyone = 0xffffffffu;
 
 __global__ void __launch_bounds__(map_threads) norms_kernel(const __grid_constant__ mixer_task a) {
     each_row(a.B * a.Hq * a.rows, [&](int64_t row) {

@@ -140,10 +140,9 @@ __device__ inline unsigned reset_flags(const uint8_t *reset, int first, int step
 }
 // Bit i: step first - i begins a document, i < 8.
 __device__ inline unsigned reset_bits(unsigned flags, int lanes) {
-    constexpr unsigned warp = 0xffffffffu;
     const unsigned group = threadIdx.x % 32 & ~static_cast<unsigned>(lanes - 1);
-    const unsigned bits = __ballot_sync(warp, flags & 1u) >> group;
-    return lanes < 8 ? (bits & 15u) | __ballot_sync(warp, flags & 2u) >> group << 4 : bits;
+    const unsigned bits = __ballot_sync(everyone, flags & 1u) >> group;
+    return lanes < 8 ? (bits & 15u) | __ballot_sync(everyone, flags & 2u) >> group << 4 : bits;
 }
 // How many steps back a step sees, at most 3: from its bit and those of the steps before it.
 __device__ inline int reset_reach(unsigned bits) {

@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(back_threads, back_blocks)
         int64_t b, run;
         divide(slot + round * slots, shape.runs, &b, &run);
         const bool exists = slot < slots && b < in.B;
-        if (!__any_sync(0xffffffffu, exists)) break;
+        if (!__any_sync(everyone, exists)) break;
         walk.at = {exists ? b : 0, h, c, static_cast<int>(run) * shape.run, 0, exists && inside};
         walk.at.end = min(walk.at.begin + shape.run, static_cast<int>(in.steps));
         b = walk.at.b;

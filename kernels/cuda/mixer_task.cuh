@@ -113,11 +113,6 @@ template <typename F> __device__ inline void each_element(int64_t count, F visit
     for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) visit(i);
 }
 
-template <typename T> __device__ inline T warp_sum(T x) {
-    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
-    return x;
-}
-
 constexpr int map_threads = 256;
 // Blocks of map_threads threads for each_row and each_element.
 inline unsigned blocks_for(int64_t items, int64_t items_a_block) {

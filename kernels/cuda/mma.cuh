@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/numeric.cuh"
+
 namespace fwa {
 
 __device__ inline uint32_t shared_address(const void *p) {
@@ -73,8 +75,8 @@ __device__ inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4], uint32_t 
 
 // Sum over the four lanes that share rows of accumulators.
 __device__ inline float quad_sum(float x) {
-    x += __shfl_xor_sync(0xffffffffu, x, 1);
-    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+    x += __shfl_xor_sync(everyone, x, 1);
+    return x + __shfl_xor_sync(everyone, x, 2);
 }
 
 // Two floats as the bf16 pair of a fragment: `low` is the element of the smaller index.

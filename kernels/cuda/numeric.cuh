@@ -157,10 +157,34 @@ __device__ inline void divide(int64_t a, int64_t b, int64_t *quotient, int64_t *
     }
 }
 
+constexpr unsigned everyone = 0xffffffffu; // all lanes of a warp
+
+// Sum over a warp, on each of its lanes.
+template <typename T> __device__ inline T warp_sum(T x) {
+    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(everyone, x, offset);
+    return x;
+}
+
+// Inclusive sums over the lanes of a warp from the first (suffix: the last) on.
+__device__ inline float warp_prefix_sum(float x, int lane) {
+    for (int reach = 1; reach < 32; reach *= 2) {
+        const float other = __shfl_up_sync(everyone, x, reach);
+        if (lane >= reach) x += other;
+    }
+    return x;
+}
+__device__ inline float warp_suffix_sum(float x, int lane) {
+    for (int reach = 1; reach < 32; reach *= 2) {
+        const float other = __shfl_down_sync(everyone, x, reach);
+        if (lane + reach < 32) x += other;
+    }
+    return x;
+}
+
 // Sum over a group of `lanes` neighbouring threads of a one-dimensional block (a power of two up to 32), on each of
 // them. The whole group must come here.
 __device__ inline float lanes_sum(float x, int lanes) {
-    const unsigned group = 0xffffffffu >> (32 - lanes) << (threadIdx.x % 32 & ~(lanes - 1));
+    const unsigned group = everyone >> (32 - lanes) << (threadIdx.x % 32 & ~(lanes - 1));
     for (int offset = lanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(group, x, offset);
     return x;
 }
@@ -170,36 +194,35 @@ __device__ inline float lanes_sum(float x, int lanes) {
 __device__ inline float warp_part_sum(float x, int lanes) {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2)
-        if (offset < lanes) x += __shfl_xor_sync(0xffffffffu, x, offset);
+        if (offset < lanes) x += __shfl_xor_sync(everyone, x, offset);
     return x;
 }
 
 // Sums over groups of `lanes` neighbouring threads (4, 8, 16 or 32) of four values at once: thread i of a group gets
 // the sum of value i / (lanes / 4). The whole warp must come here.
 __device__ inline float lanes_sum4(const float (&value)[4], int lanes) {
-    constexpr unsigned warp = 0xffffffffu;
     const int half = lanes / 2, quarter = lanes / 4;
     const bool upper = threadIdx.x & half, odd = threadIdx.x & quarter;
     float a = upper ? value[2] : value[0], b = upper ? value[3] : value[1];
-    a += __shfl_xor_sync(warp, upper ? value[0] : value[2], half);
-    b += __shfl_xor_sync(warp, upper ? value[1] : value[3], half);
+    a += __shfl_xor_sync(everyone, upper ? value[0] : value[2], half);
+    b += __shfl_xor_sync(everyone, upper ? value[1] : value[3], half);
     float sum = odd ? b : a;
-    sum += __shfl_xor_sync(warp, odd ? a : b, quarter);
-    if (lanes > 16) sum += __shfl_xor_sync(warp, sum, 4);
-    if (lanes > 8) sum += __shfl_xor_sync(warp, sum, 2);
-    if (lanes > 4) sum += __shfl_xor_sync(warp, sum, 1);
+    sum += __shfl_xor_sync(everyone, odd ? a : b, quarter);
+    if (lanes > 16) sum += __shfl_xor_sync(everyone, sum, 4);
+    if (lanes > 8) sum += __shfl_xor_sync(everyone, sum, 2);
+    if (lanes > 4) sum += __shfl_xor_sync(everyone, sum, 1);
     return sum;
 }
 // What thread `from` of this thread's group holds.
 __device__ inline float lanes_get(float x, int from, int lanes) {
-    return __shfl_sync(0xffffffffu, x, from, lanes);
+    return __shfl_sync(everyone, x, from, lanes);
 }
 
 // Sum over the threads of a block (whole warps, at most 1024 threads), the same bits on every thread and every time.
 // `space` holds 32 floats of shared memory. Meets at two barriers.
 __device__ inline float block_sum(float x, float *space) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+    x = warp_sum(x);
     if (warps == 1) return x;
     __syncthreads();
     if (lane == 0) space[warp] = x;

@@ -46,7 +46,7 @@ struct team {
 
 // Sum over a team, on each of its threads. `space` holds two times 4 floats of shared memory; `turn` goes 0, 1, 0, ...
 __device__ inline float team_sum(float x, const team &t, float *space, int turn) {
-    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+    x = warp_sum(x);
     if (t.size == 32) return x;
     const int warps = t.size / 32;
     float *own = space + turn * (team_threads / 32) + t.at * warps;

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/numeric.cuh"
+
 namespace fwa {
 
 constexpr int64_t piece_steps = 64;
@@ -57,7 +59,7 @@ template <int half, int R> __device__ inline void fold_lanes(float (&x)[R]) {
 #pragma unroll
     for (int i = 0; i < half; i++) {
         const float sent = upper ? x[i] : x[i + half], kept = upper ? x[i + half] : x[i];
-        x[i] = kept + __shfl_xor_sync(0xffffffffu, sent, half);
+        x[i] = kept + __shfl_xor_sync(everyone, sent, half);
     }
     if constexpr (half > 1) fold_lanes<half / 2>(x);
 }
@@ -66,7 +68,7 @@ template <int half, int R> __device__ inline void fold_lanes(float (&x)[R]) {
 template <int R> __device__ inline float lane_sums(float (&x)[R]) {
     fold_lanes<R / 2>(x);
 #pragma unroll
-    for (int offset = R; offset < 32; offset *= 2) x[0] += __shfl_xor_sync(0xffffffffu, x[0], offset);
+    for (int offset = R; offset < 32; offset *= 2) x[0] += __shfl_xor_sync(everyone, x[0], offset);
     return x[0];
 }
 
