@@ -1,7 +1,9 @@
 // Steps and their reports: late ones say the same as those taken at once, order and numbers hold, a step allocates
 // nothing, and the guard ends a run whose next step is already under way. What is configured is what a step does.
+#include "tests/temp_folder.h"
 #include "tests/trainer_case.h"
 
+#include "core/rng.h"
 #include "train/schedule.h"
 
 enum { STEPS = 6 };
@@ -157,6 +159,41 @@ static void a_step_is_as_configured(void **state) {
     }
 }
 
+static void write_tokens(const char *path, int count) {
+    int32_t header[256] = {20240520, 1, count};
+    uint16_t tokens[512];
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    for (int i = 0; i < count; i++) tokens[i] = (uint16_t)fwa_rng_below(3, 0, (uint64_t)i, 277);
+    assert_int_equal(fwrite(header, sizeof header, 1, file), 1);
+    assert_int_equal(fwrite(tokens, sizeof *tokens, (size_t)count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+// Five sequences, whatever the size of a batch: what fills up the last one has no part in the loss.
+static void validation_counts_each_sequence_once(void **state) {
+    (void)state;
+    char train[128], val[128];
+    double first = NAN;
+    snprintf(train, sizeof train, "data.train=%s", temp_path("train.bin"));
+    snprintf(val, sizeof val, "data.val=%s", temp_path("val.bin"));
+    write_tokens(temp_path("train.bin"), 500);
+    write_tokens(temp_path("val.bin"), 5 * 8 + 1);
+    static const char *const sizes[] = {"train.micro_batch=1", "train.micro_batch=2", "train.micro_batch=3",
+                                        "train.micro_batch=6"};
+    for (int i = 0; i < 4; i++) {
+        trainer_case c;
+        double loss;
+        trainer_case_open(&c, world,
+                          (const char *const[]){"task.name=lm", "train.seq_len=8", "train.precision=f64",
+                                                "eval.every=1", train, val, sizes[i], NULL});
+        check_ok(fwa_trainer_validate(c.trainer, &loss));
+        if (i == 0) first = loss;
+        if (!(fabs(loss - first) <= 1e-12 * first)) fail_msg("%s: got %.15g, expected %.15g", sizes[i], loss, first);
+        trainer_case_close(&c);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(late_reports_say_the_same, check_release),
@@ -165,6 +202,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_teardown(the_guard_speaks_of_its_step, check_release),
         cmocka_unit_test_teardown(an_update_is_as_configured, check_release),
         cmocka_unit_test_teardown(a_step_is_as_configured, check_release),
+        temp_test(validation_counts_each_sequence_once),
     };
     if (fwa_world_create(&world, &argc, &argv) != FWA_OK || fwa_world_split(world, 1) != FWA_OK) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
