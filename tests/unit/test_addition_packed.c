@@ -238,14 +238,16 @@ static void test_validation_is_checked(void **state) {
     int64_t rows, n = 0;
     fill_config(&config, FWA_ADDITION_PAPER);
     config.train.steps = 1;
-    config.train.global_batch = rows_of(&config, FWA_SPLIT_TRAIN, 0);
-    while ((rows = rows_of(&config, FWA_SPLIT_VAL, n)) <= config.train.global_batch) n++;
+    do { // the first validation update fits, a later one does not
+        config.run.seed++;
+        config.train.global_batch = rows_of(&config, FWA_SPLIT_TRAIN, 0);
+        while ((rows = rows_of(&config, FWA_SPLIT_VAL, n)) <= config.train.global_batch) n++;
+    } while (n == 0);
     config.eval.batches = n + 1;
     fwa_source *source = open_source(&config); // no validation
     source->destroy(source);
     config.eval.every = 100;
     expect_refused(&config, "validation update %lld need %lld ", n + 1, rows, remedy, rows);
-    if (n == 0) return;
     config.eval.batches = n;
     source = open_source(&config);
     source->destroy(source);
