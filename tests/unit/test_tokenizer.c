@@ -256,6 +256,21 @@ static void write_file(const char *name, const char *text) {
     temp_write(temp_path(name), text, strlen(text));
 }
 
+// Ids that other programs give to words of their own: they are read, and never made.
+static void tokens_without_merges_stand_for_no_text(void **state) {
+    (void)state;
+    fwa_tokenizer *t;
+    fwa_text back = {0};
+    fwa_tokenizer_close(open_tiny());
+    write_file("tiny/vocab.bpe", "#version: 0.2\nt h\na a\n");
+    check_ok(fwa_tokenizer_open(&t, temp_path("tiny")));
+    check_text(t, "the in aaaa", 256, 'e', ' ', 'i', 'n', ' ', AA, AA);
+    check_ok(fwa_tokenizer_decode(t, (const int32_t[]){THE, AAAA}, 2, &back));
+    assert_string_equal(back.at, "theaaaa");
+    free(back.at);
+    fwa_tokenizer_close(t);
+}
+
 static void files_that_are_no_tokenizer_are_refused(void **state) {
     (void)state;
     open_fails("encoder.json");
@@ -289,6 +304,7 @@ int main(void) {
         temp_test(results_are_appended_or_left),
         temp_test(windows_and_heaps_give_what_plain_merging_gives),
         temp_test(long_pieces_are_encoded_in_reasonable_time),
+        temp_test(tokens_without_merges_stand_for_no_text),
         temp_test(files_that_are_no_tokenizer_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
