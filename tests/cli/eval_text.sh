@@ -123,6 +123,26 @@ check "a choice is not the best one" sh -c '
     if (\$1 !~ \"choice_by_characters.: \" best - 1) { print; bad = 1 }
     } END { exit bad || NR != 101 }"'
 
+# The published mean takes every task in the paper's way, and its error is that of independent tasks.
+for task in arc_challenge hellaswag; do sed "s/piqa/$task/" piqa.jsonl >$task.jsonl; done
+evaluate 1 mc "{piqa,arc_challenge,hellaswag}.jsonl" --scores mean.scores --json mean.json
+expect 0
+# shellcheck disable=SC2016 # awk's variables
+check "accuracy, published mean or error" awk '
+function value(name) {
+    if (!match($0, "\"" name "\": [0-9.e-]+")) return -1
+    return substr($0, RSTART + length(name) + 4, RLENGTH - length(name) - 4)
+}
+function near(a, b) { return a - b < 1e-7 && b - a < 1e-7 }
+FILENAME == "mean.scores" { right[value("choice") == value("gold")]++; next }
+/"examples": 101/ {
+    by_sum = value("accuracy"); p = /"piqa"/ ? by_sum : value("accuracy_by_characters")
+    if (!near(by_sum, right[1] / (right[0] + right[1])) || near(by_sum, value("accuracy_by_characters"))) bad = 1
+    sum += p; squares += p * (1 - p) / 100; n++
+}
+/published_mean/ { mean = value("published_mean"); error = value("published_mean_error") }
+END { exit bad || n != 3 || !near(mean, sum / n) || !near(error, sqrt(squares) / n) }' mean.scores mean.json
+
 # Solved questions in front: others for another seed, the same for the same.
 evaluate 1 mc piqa.jsonl --examples 5 --shots 1 --seed 1 --scores shots-1.scores --cut
 expect 0

@@ -80,6 +80,13 @@ if mount -t tmpfs -o size=1700k none small 2>/dev/null; then
     run "$FWA" checkpoint verify small/full
     expect 0
     check_not "half of a checkpoint is left" sh -c 'find small/full -name ".*" -o -name "*.tmp*" | grep .'
+    # What cannot fit is said before it is begun.
+    dd if=/dev/zero of=small/filler bs=1024 2>/dev/null
+    truncate -s -131072 small/filler
+    # shellcheck disable=SC2086 # several words
+    train 1 full tiny.yaml $settings run.dir=small train.steps=9 schedule.kind=constant --resume auto
+    expect 1 "a checkpoint in small/full/checkpoints needs" "are free on its disk"
+    rm small/filler
     mount -o remount,size=9m small
     # shellcheck disable=SC2086 # several words
     trained 2 full tiny.yaml $settings run.dir=small train.steps=9 schedule.kind=constant --resume auto
