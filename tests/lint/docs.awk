@@ -89,7 +89,7 @@ function check_command(code, word, n, i, w, command) {
         else if (w ~ /(^|\/)fwa$/ && word[i + 1] ~ /^[a-z]+$/ && !(i > 1 && word[i - 1] ~ /^(--fwa|\$PWD)/)) {
             command = word[++i]
             if (command == "help" && i < n) command = word[++i]
-            if (command ~ /^(help|configuration|memory)$/) command = ""
+            if (command ~ /^(help|configuration|memory|bytes)$/) command = ""
             else if (!(command in commands)) { report("no such command: fwa " command); command = "" }
         } else if (w ~ /^--[a-z]/) {
             sub(/=.*/, "", w)
@@ -172,7 +172,7 @@ language != "" { next }
     check_command($0)
     next
 }
-/^ *$/ || /^\|/ {
+/^ *$/ || /^ *\|/ {
     check_text(text)
     text = $0
     next
