@@ -240,3 +240,15 @@ fwa_status fwa_mixer_check_grads(const fwa_rule *rule, const fwa_backend *backen
     FWA_TRY(check_state(rule, backend, call, &grads->d_in, "d_in", fwa_tail_rows(call->in.tail_x), true));
     return check_state(rule, backend, call, &grads->d_out, "d_out", leaving_rows(rule, call), true);
 }
+
+static fwa_status check_bytes(const fwa_rule *rule, const char *name, fwa_tensor memory, size_t bytes) {
+    const size_t got = memory.data ? fwa_tensor_bytes(memory) : 0;
+    FWA_CHECK(got >= bytes, FWA_USAGE, "%s: %s memory of %zu bytes, expected %zu: ask sizes() with this call",
+              rule->name, name, got, bytes);
+    return FWA_OK;
+}
+
+fwa_status fwa_mixer_check_memory(const fwa_rule *rule, const fwa_mixer_call *call, size_t saved, size_t scratch) {
+    FWA_TRY(check_bytes(rule, "saved", call->saved, saved));
+    return check_bytes(rule, "scratch", call->scratch, scratch);
+}

@@ -195,6 +195,9 @@ FWA_MUST_CHECK fwa_status fwa_mixer_check_options(const fwa_rule *rule, const fw
 // Checks the gradients of a checked call, whose `save` must be set: shapes and types of what is present.
 FWA_MUST_CHECK fwa_status fwa_mixer_check_grads(const fwa_rule *rule, const fwa_backend *backend,
                                                 const fwa_mixer_call *call, const fwa_mixer_grads *grads);
+// Checks that a call's `saved` and `scratch` have at least the bytes that sizes() names.
+FWA_MUST_CHECK fwa_status fwa_mixer_check_memory(const fwa_rule *rule, const fwa_mixer_call *call, size_t saved,
+                                                 size_t scratch);
 
 #ifdef __cplusplus
 }

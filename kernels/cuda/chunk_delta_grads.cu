@@ -26,7 +26,7 @@ template <int K, int V> struct grads_memory {
     float u[64], w[64], seen[64], diagonal[64]; // diagonal: of P o D
 };
 
-static_assert(sizeof(part_sums) <= 64 * 64 * 2, "fits the place of dO");
+static_assert(sizeof(grads_parts) <= 64 * 64 * 2, "fits the place of dO");
 
 // D [64,32] times the mask, packed for m.d_o or m.d_r, and the sums of P o D over the columns of the thread's two rows
 // and, without w and added, over these rows of its columns; P, D have columns 32 group .. of the tile. Row i decays
@@ -62,7 +62,7 @@ __device__ void apply_mask(uint32_t (&to)[8], const float (&P)[16], const float 
 //   dlg_t = sum_{i>=t} (a_i - w_i b_i) + sum_{i>t} n_i + sum_{s<t} M_Cs dM_Cs + h_C <S, dS'>
 // and n_t as well where the decay acts first.
 template <int K, int V>
-__device__ gate_pair gate_grads(const grads_memory<K, V> &m, const part_sums &parts, bool decay_first) {
+__device__ gate_pair gate_grads(const grads_memory<K, V> &m, const grads_parts &parts, bool decay_first) {
     const place at;
     float behind[2], before[2], residual[2], state = 0.0f;
     gate_pair to;
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(threads, K > V ? 1 : 2)
     delta_grads_kernel(const __grid_constant__ delta_task a, const __grid_constant__ chunk_rate rate) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<grads_memory<K, V> *>(memory);
-    auto &parts = *reinterpret_cast<part_sums *>(m.d_o);
+    auto &parts = *reinterpret_cast<grads_parts *>(m.d_o);
     load_operands(m, a, rate);
     masked_tiles masked;
     masked_products(masked, m);

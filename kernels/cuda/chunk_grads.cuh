@@ -22,7 +22,7 @@ struct row_sums {
 };
 
 // Parts of sums over rows and columns, by warpgroup, warp or all warps, and what the block is for.
-struct part_sums {
+struct grads_parts {
     float row[2][64], residual[2][64], history[2][64], sight[2][64], leave[2][64], column[4][64], state[8];
     float pull[64];
     tile_of tile;
@@ -50,7 +50,7 @@ __device__ inline float column_sum(float (&column)[8]) {
 }
 
 // Leaves a thread's sums in `parts`; state: the warp's part of <S, dS'>.
-__device__ inline void place_sums(part_sums &parts, masked_tiles &masked, const row_sums &sums, float state) {
+__device__ inline void place_sums(grads_parts &parts, masked_tiles &masked, const row_sums &sums, float state) {
     const place at;
 #pragma unroll
     for (int e = 0; e < 2; e++)

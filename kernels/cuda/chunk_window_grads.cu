@@ -25,7 +25,7 @@ template <int K, int V> struct grads_memory {
     float u[64], seen[64];
 };
 
-static_assert(sizeof(part_sums) <= 64 * 64 * 2, "fits the place of dO");
+static_assert(sizeof(grads_parts) <= 64 * 64 * 2, "fits the place of dO");
 
 // D [64,32] times the decay of pairs `first` and more rows back, and near ones, packed; the sums of P o D of the far
 // pairs over the columns of the thread's two rows and, added, over these rows of its columns. P and D have the columns
@@ -67,7 +67,7 @@ __device__ const float *close_of(const window_task &a) {
 //   dlg_t = sum_{i >= t} a_i + sum_{j > t} n_j - sum_{l + D >= t} b_l + sum_{l + D < t} e^{u_C - u_C(l)} X_l . Z_l
 //           + h_C <S, dS'>
 template <int K, int V>
-__device__ gate_pair gate_grads(const grads_memory<K, V> &m, const part_sums &parts, const float *close, int halo) {
+__device__ gate_pair gate_grads(const grads_memory<K, V> &m, const grads_parts &parts, const float *close, int halo) {
     const place at;
     float behind[2], before[2], residual[2], state = 0.0f;
     gate_pair to;
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(threads, K > V ? 1 : 2)
     window_grads_kernel(const __grid_constant__ window_task a, const __grid_constant__ chunk_rate rate) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<grads_memory<K, V> *>(memory);
-    auto &parts = *reinterpret_cast<part_sums *>(m.d_o);
+    auto &parts = *reinterpret_cast<grads_parts *>(m.d_o);
     load_operands(m, a, rate);
     masked_tiles masked;
     masked_products(masked, m, a);

@@ -171,14 +171,7 @@ fwa_status choose(const mixer_kit &kit, const fwa_backend *backend, const fwa_mi
 fwa_status check_memory(const mixer_kit &kit, const fwa_backend *backend, const fwa_mixer_call *call) {
     size_t saved, scratch;
     FWA_TRY(mixer_sizes(kit, backend, call, &saved, &scratch));
-    const size_t got_saved = call->saved.data ? fwa_tensor_bytes(call->saved) : 0;
-    const size_t got_scratch = call->scratch.data ? fwa_tensor_bytes(call->scratch) : 0;
-    FWA_CHECK(got_saved >= saved, FWA_USAGE, "%s: saved memory of %zu bytes, expected %zu: ask sizes() with this call",
-              kit.rule->name, got_saved, saved);
-    FWA_CHECK(got_scratch >= scratch, FWA_USAGE,
-              "%s: scratch memory of %zu bytes, expected %zu: ask sizes() with this call", kit.rule->name, got_scratch,
-              scratch);
-    return FWA_OK;
+    return fwa_mixer_check_memory(kit.rule, call, saved, scratch);
 }
 
 fwa_status bind(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, mixer_task *task) {

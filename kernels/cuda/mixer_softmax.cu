@@ -135,13 +135,6 @@ choice choose(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_ca
     return c;
 }
 
-fwa_status check_memory(const char *name, fwa_tensor memory, size_t wanted) {
-    const size_t got = memory.data ? fwa_tensor_bytes(memory) : 0;
-    FWA_CHECK(got >= wanted, FWA_USAGE, "softmax: %s memory of %zu bytes, expected %zu: ask sizes() with this call",
-              name, got, wanted);
-    return FWA_OK;
-}
-
 fwa_status check_rows(const char *name, fwa_tensor t) {
     FWA_CHECK(has_aligned_rows(t) && reinterpret_cast<uintptr_t>(t.data) % 16 == 0, FWA_USAGE,
               "softmax: %s at %p has strides %lld, %lld, %lld; expected rows of heads at multiples of 16 bytes", name,
@@ -151,8 +144,7 @@ fwa_status check_rows(const char *name, fwa_tensor t) {
 }
 
 fwa_status bind(const fwa_mixer_call *call, const choice &c, attention_task *task) {
-    FWA_TRY(check_memory("saved", call->saved, c.saved));
-    FWA_TRY(check_memory("scratch", call->scratch, c.scratch));
+    FWA_TRY(fwa_mixer_check_memory(&fwa_rule_softmax, call, c.saved, c.scratch));
     FWA_TRY(check_rows("q", task->q));
     FWA_TRY(check_rows("k", task->k));
     FWA_TRY(check_rows("v", task->v));
@@ -198,7 +190,7 @@ fwa_status forward(const fwa_backend *backend, fwa_stream *stream, const fwa_mix
     FWA_TRY(fwa_mixer_check(&fwa_rule_softmax, backend, call));
     attention_task task = task_of(call, {});
     if (decodes(call)) {
-        FWA_TRY(check_memory("scratch", call->scratch, attention_decode_scratch(call)));
+        FWA_TRY(fwa_mixer_check_memory(&fwa_rule_softmax, call, 0, attention_decode_scratch(call)));
         return attention_decode(stream, backend->compute, call, task.scale);
     }
     const choice c = choose(backend, stream, call, task, true);

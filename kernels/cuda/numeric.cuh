@@ -1,4 +1,5 @@
-// What kernels share on the device: element types with fp32 arithmetic, 16-byte packs, sums over a block.
+// What kernels share on the device: element types with fp32 arithmetic, 16-byte packs, sums over lanes, warps and
+// blocks.
 #ifndef FWA_KERNELS_CUDA_NUMERIC_CUH
 #define FWA_KERNELS_CUDA_NUMERIC_CUH
 
