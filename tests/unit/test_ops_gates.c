@@ -149,7 +149,8 @@ static void rotary_expected(const rotation *s, fwa_tensor y) {
 }
 
 static void test_rotary(void **state) {
-    static const int64_t shapes[][4] = {{1, 1, 1, 2}, {2, 3, 1, 6}, {3, 65, 2, 10}, {1, 130, 3, 64}, {1, 2, 1, 300}};
+    static const int64_t shapes[][4] = {{1, 1, 1, 2},    {2, 3, 1, 6},   {3, 65, 2, 10},
+                                        {1, 130, 3, 64}, {1, 2, 1, 300}, {1, 5000, 1, 4}};
     for_each_precision(p) {
         for (size_t i = 0; i < 4 * sizeof shapes / sizeof shapes[0]; i++) {
             const int64_t *n = shapes[i / 4];
