@@ -53,6 +53,10 @@ evaluate 1 mc short.jsonl --scores short.scores
 expect 0
 tokens=$(value short.json tokens)
 check "tokens and words of a text" test "$tokens $(value short.json words)" = "19 5"
+printf '{"text": "a cat"}\n{"text": "saw him"}\n' >two.jsonl
+evaluate 1 ppl two.jsonl --json two.json
+expect 0
+check "a word ends with its text" test "$(value two.json bytes) $(value two.json words)" = "12 4"
 check "mc and ppl differ on a text" near "$(value short.json loss)" "$(value short.scores logprob)" "-$tokens" 1e-5
 
 # A window that slides: the last two of ten targets see seven bytes in front of them, not all.

@@ -106,6 +106,10 @@ refused 'attention remembers 220' -- runs/mixed --tokenizer bytes --prompt-file 
 refused 'room for 16' -- runs/mixed --tokenizer bytes --state-in whole.h5 --tokens 1 --context 16
 refused 'another model' -- runs/other --tokenizer bytes --state-in first.h5 --tokens 1
 refused 'another model' -- runs/recurrent --tokenizer bytes --state-in whole.h5 --tokens 1
+trained 1 again recurrent.yaml --init-from runs/other # the same configuration and step, other weights
+generate recurrent begun --prompt 'the cat' --tokens 1 --state-out begun.h5
+expect 0
+refused 'another model' -- runs/again --tokenizer bytes --state-in begun.h5 --tokens 1
 refused 'nothing.h5' -- runs/recurrent --tokenizer bytes --state-in nothing.h5
 refused 'text.txt' -- runs/recurrent --tokenizer bytes --state-in text.txt
 refused 'its digest is not at the end' -- runs/recurrent --tokenizer bytes \

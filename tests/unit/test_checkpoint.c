@@ -210,6 +210,21 @@ static void missing_and_double_rows_are_not_published(void **state) {
     }
 }
 
+static void rows_have_checksums(void **state) {
+    (void)state;
+    check_ok(test_save(temp_folder, 4));
+    hid_t file = H5Fopen(temp_path("checkpoints/step_00000004/shard.rank00000.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    for (int part = 0; part < 3; part++) {
+        static const char *const names[] = {"master/embedding.weight", "m/embedding.weight", "v/embedding.weight"};
+        hid_t dataset = H5Dopen2(file, names[part], H5P_DEFAULT), list = H5Dget_create_plist(dataset);
+        assert_true(H5Zfilter_avail(H5Z_FILTER_FLETCHER32) > 0 && H5Pget_nfilters(list) == 1);
+        assert_int_equal(H5Pget_filter2(list, 0, NULL, NULL, NULL, 0, NULL, NULL), H5Z_FILTER_FLETCHER32);
+        H5Pclose(list);
+        H5Dclose(dataset);
+    }
+    assert_true(H5Fclose(file) >= 0);
+}
+
 // Network file systems refuse locks; here another holder does.
 static void file_locks_are_not_needed(void **state) {
     (void)state;
@@ -318,6 +333,7 @@ int main(void) {
         temp_test(pack_needs_no_shards),
         temp_test(large_tensors_keep_every_element),
         temp_test(missing_and_double_rows_are_not_published),
+        temp_test(rows_have_checksums),
         temp_test(file_locks_are_not_needed),
         temp_test(same_step_is_replaced),
         temp_test(prune_keeps_the_last_and_every_mth),
