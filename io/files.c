@@ -17,6 +17,7 @@
 #include <xxhash.h>
 
 #include "core/log.h"
+#include "io/run_files.h"
 
 #define DIGEST_BLOCK ((size_t)1 << 20)
 
@@ -271,6 +272,7 @@ fwa_status fwa_file_check_target(const char *option, const char *path) {
     const bool there = stat(path, &info) == 0;
     FWA_CHECK(!there || !S_ISDIR(info.st_mode), FWA_CONFIG, "%s %s: this is a folder, expected a file", option, path);
     if (there && !S_ISREG(info.st_mode)) return FWA_OK;
+    FWA_TRY(fwa_run_file_check(option, path));
     FWA_TRY(parent_of(path, parent));
     FWA_CHECK(access(parent, W_OK | X_OK) == 0, FWA_CONFIG,
               "%s %s: cannot write to folder %s: %s; make it, or name another file", option, path, parent,

@@ -48,7 +48,8 @@ int64_t fwa_free_bytes(const char *path); // free for this user on the disk of `
 FWA_MUST_CHECK fwa_status fwa_file_digest(const char *path, char hex[33]);                      // XXH3, 128 bits
 FWA_MUST_CHECK fwa_status fwa_file_digest_start(const char *path, int64_t bytes, char hex[33]); // of its first bytes
 // Whether a file can be made at `path`, before the work whose result it gets: FWA_CONFIG naming `option` where it is a
-// folder, or stands in none that can be written to.
+// folder, stands in none that can be written to, or belongs to a run or a checkpoint (io/run_files.h). What any option
+// names as an output goes through here.
 FWA_MUST_CHECK fwa_status fwa_file_check_target(const char *option, const char *path);
 
 #ifdef __cplusplus

@@ -68,6 +68,7 @@ static fwa_status read_files(const fwa_arguments *arguments, request *r) {
     FWA_CHECK(!in != !check, FWA_USAGE, "fwa op: expected a case by either --in or --check (fwa help op)");
     FWA_CHECK(check || r->out, FWA_USAGE, "fwa op: --in %s needs --out ANSWER.h5 (fwa help op)", in);
     if (r->out) FWA_TRY(fwa_input_check(r->out, FWA_INPUT_FILE));
+    if (r->out) FWA_TRY(fwa_file_check_target("--out", r->out));
     FWA_CHECK(check || arguments->count == 0, FWA_USAGE, "fwa op: '%s' is no option (fwa help op)", arguments->at[0]);
     FWA_CHECK(!r->out || arguments->count == 0, FWA_USAGE, "fwa op: --out takes the answer to one case, got %d cases",
               arguments->count + 1);

@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "io/files.h"
+#include "io/run_files.h"
 #include "io/shard_writer.h"
 #include "train/data_encode.h"
 #include "train/progress.h"
@@ -69,6 +70,7 @@ static fwa_status prepare_folder(job *j) {
               "%s has files, or is one: expected a folder that is new or empty; shards of two runs would mix", j->out);
     FWA_TRY(fwa_path_format(j->folder, "%s.tmp", j->out));
     FWA_TRY(fwa_path_format(j->lock_path, "%s/lock", j->folder));
+    FWA_TRY(fwa_run_folder_check(j->folder, j->out));
     FWA_TRY(fwa_make_folders(j->folder));
     FWA_TRY(fwa_lock_file(j->lock_path, j->folder, &j->lock));
     return remove_shards(j->folder);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "core/log.h"
+#include "io/run_files.h"
 
 static bool has_files(const char *path) {
     DIR *folder = opendir(path);
@@ -27,6 +28,7 @@ fwa_status fwa_folder_begin(fwa_folder *folder, const char *path) {
               "%s is a file: name a new folder, or remove it", folder->path);
     FWA_CHECK(!has_files(folder->path), FWA_CONFIG, "%s has files already: name a new folder, or remove it",
               folder->path);
+    FWA_TRY(fwa_run_folder_check(folder->temporary, folder->path));
     FWA_TRY(fwa_remove_folder(folder->temporary));
     return fwa_make_folders(folder->temporary);
 }

@@ -15,7 +15,7 @@ typedef struct fwa_folder {
     char temporary[FWA_PATH_MAX]; // path.tmp: files go here
 } fwa_folder;
 
-// FWA_CONFIG where `path` is there and has files. An older path.tmp is emptied.
+// FWA_CONFIG where `path` is there and has files. An older path.tmp is emptied, unless it holds a run or a checkpoint.
 FWA_MUST_CHECK fwa_status fwa_folder_begin(fwa_folder *folder, const char *path);
 // Renames where `good`, removes the temporary folder otherwise.
 FWA_MUST_CHECK fwa_status fwa_folder_end(fwa_folder *folder, bool good);
