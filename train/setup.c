@@ -208,8 +208,28 @@ fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *world) {
     return fwa_config_finish(config);
 }
 
+// A sound folder below another: parts between single slashes, none of them . or ..
+static bool stays_inside(const char *name) {
+    for (;; name++) {
+        const size_t length = strcspn(name, "/");
+        if (length == 0 || (length <= 2 && strspn(name, ".") >= length)) return false;
+        name += length;
+        if (!*name) return true;
+    }
+}
+
+static void name_problems(fwa_config *config) {
+    const char *name = config->run.name; // empty where the configuration could not read it and has said so
+    if (!name[0] || stays_inside(name)) return;
+    fwa_config_problem(config, "run.name",
+                       "got \"%s\", expected a folder inside run.dir: a name, or names with a single / between them, "
+                       "without . and ..; run.dir may be any folder",
+                       name);
+}
+
 fwa_status fwa_setup_check(fwa_config *config, const fwa_world *world) {
     fwa_model_spec spec;
+    name_problems(config);
     layout_problems(config, world);
     model_problems(&spec, config, fwa_source_vocab(config));
     return fwa_config_finish(config);

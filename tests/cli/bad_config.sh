@@ -92,6 +92,19 @@ refused tiny.yaml "model.head_dim=15" "model.head_dim" "15 is odd" "even"
 refused tiny.yaml "model.mixers=[one,none]" "model.mixers" "none" "one, many, all"
 refused tiny.yaml "model.mixer.one.normalized_read=true" "model.mixer.one.normalized_read" "phi"
 
+# Names that lead out of run.dir, or to it
+for name in "$work/away" ../away .. . a/../b ./a a/.. a//b a/ /; do
+    refused tiny.yaml "run.name=$name" "run.name" "got \"$name\"" "a folder inside run.dir"
+done
+check_not "a run outside of run.dir" test -e away
+cp tiny.yaml ...yaml
+run "$FWA" train ...yaml train.steps=1
+expect 2 'run.name: got ".."' "a folder inside run.dir"
+trained 1 sweep/point-3..4 tiny.yaml train.steps=1
+check "a name with folders is no run" test -s runs/sweep/point-3..4/metrics.jsonl
+trained 1 sweep/point-3..4 tiny.yaml train.steps=2 --resume auto
+rm -r runs
+
 # What this build or machine lacks
 refused tiny.yaml "train.precision=bf16" "train.precision" "bf16 needs the cuda backend" "train.precision=f32"
 refused tiny.yaml "parallel.sp=2" "parallel.sp" "got 2 with 1 ranks"
