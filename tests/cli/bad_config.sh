@@ -99,7 +99,7 @@ done
 check_not "a run outside of run.dir" test -e away
 cp tiny.yaml ...yaml
 run "$FWA" train ...yaml train.steps=1
-expect 2 'run.name: got ".."' "a folder inside run.dir"
+expect 2 "run.name" 'got ".."' "a folder inside run.dir"
 trained 1 sweep/point-3..4 tiny.yaml train.steps=1
 check "a name with folders is no run" test -s runs/sweep/point-3..4/metrics.jsonl
 trained 1 sweep/point-3..4 tiny.yaml train.steps=2 --resume auto
