@@ -38,7 +38,7 @@ template <int K, bool forward> struct carry_block : column_place<K> {
     }
     __device__ void load_rows(int c) const {
         at::load_columns(m.rows, a, forward ? a.v : a.d_o, c);
-        load_floats(m.beta, at::thread, a, a.beta, at::b, at::h, c, at::v);
+        load_beta(m.beta, at::thread, a, at::b, at::h, c, at::v);
         load_tokens(m.tokens, at::thread, a, at::head, c);
         copy_commit();
     }

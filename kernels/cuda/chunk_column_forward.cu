@@ -63,7 +63,7 @@ template <int K, bool delta> struct forward_block : column_place<K> {
     __device__ void load(int c) const {
         at::load_keys_queries(m.q, m.x, a, c);
         at::load_columns(m.v, a, a.v, c);
-        load_floats(m.beta, at::thread, a, a.beta, at::b, at::h, c, at::v);
+        load_beta(m.beta, at::thread, a, at::b, at::h, c, at::v);
         load_tokens(m.tokens, at::thread, a, at::head, c);
         copy_commit();
     }

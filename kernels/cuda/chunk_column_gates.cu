@@ -47,14 +47,7 @@ template <int K, bool delta> struct gates_memory {
 __device__ int gates_place(int row, int column) {
     return float_place(row, column ^ row / 32 * 16);
 }
-// beta as load_floats.
-__device__ void load_beta(float *tile, int thread, const column_task &a, int b, int h, int c, int v) {
-    const int first = thread / 16, column = thread % 16 * 4, end = a.T - c * 64;
-    const float *from = a.beta.row(b, c * 64 + first, h) + v + column;
-#pragma unroll
-    for (int row = first; row < 64; row += 8, from += 8 * a.beta.time)
-        copy_async(tile + gates_place(row, column), row < end ? from : a.beta.data, row < end);
-}
+// The gradients of beta out of the same places.
 __device__ void store_dbeta(const column_task &a, const float *tile, int thread, int b, int h, int c, int v) {
     const int first = thread / 16, column = thread % 16 * 4, end = a.T - c * 64;
     float *to = a.dbeta.row(b, c * 64 + first, h) + v + column;
@@ -140,7 +133,7 @@ template <int K, bool delta> struct gates_block : column_place<K> {
         at::load_columns(m.r, a, delta ? a.r : a.v, c);
         at::load_columns(m.d_o, a, a.d_o, c);
         if constexpr (delta) at::load_columns(m.more.dr, a, a.dv, c);
-        if constexpr (!delta) load_beta(m.more.beta, at::thread, a, at::b, at::h, c, at::v);
+        if constexpr (!delta) load_beta<gates_place>(m.more.beta, at::thread, a, at::b, at::h, c, at::v);
         copy_commit();
     }
 

@@ -30,23 +30,14 @@ __device__ inline int float_place(int row, int column) {
     return row * 64 + (column ^ (row >> 1 & 3) << 3);
 }
 
-// 64 columns of beta from v on; zeros behind the end.
-__device__ inline void load_floats(float *tile, int thread, const column_task &a, const column_view &view, int b, int h,
-                                   int c, int v) {
+// 64 columns of beta from v on, element (row, column) to place(row, column) of the tile; zeros behind the end.
+template <int (*place)(int, int) = float_place>
+__device__ inline void load_beta(float *tile, int thread, const column_task &a, int b, int h, int c, int v) {
     const int first = thread / 16, column = thread % 16 * 4, end = a.T - c * 64;
-    const float *from = view.row(b, c * 64 + first, h) + v + column;
+    const float *from = a.beta.row(b, c * 64 + first, h) + v + column;
 #pragma unroll
-    for (int row = first; row < 64; row += 8, from += 8 * view.time)
-        copy_async(tile + float_place(row, column), row < end ? from : a.beta.data, row < end);
-}
-__device__ inline void store_floats(const column_task &a, const column_view &view, const float *tile, int thread, int b,
-                                    int h, int c, int v) {
-    const int first = thread / 16, column = thread % 16 * 4, end = a.T - c * 64;
-    float *to = view.row(b, c * 64 + first, h) + v + column;
-#pragma unroll
-    for (int row = first; row < 64; row += 8, to += 8 * view.time)
-        if (row < end)
-            *reinterpret_cast<float4 *>(to) = *reinterpret_cast<const float4 *>(tile + float_place(row, column));
+    for (int row = first; row < 64; row += 8, from += 8 * a.beta.time)
+        copy_async(tile + place(row, column), row < end ? from : a.beta.data, row < end);
 }
 __device__ inline void load_tokens(float4 *to, int thread, const column_task &a, int64_t head, int c) {
     if (thread < 64) copy_async(to + thread, tokens_at(a, head, c) + thread);

@@ -56,7 +56,7 @@ __device__ void apply_mask(uint32_t (&to)[8], const float (&P)[16], const float 
     }
 }
 
-// What close_grads left of the block's chunk.
+// What chunk_window_near left of the block's chunk.
 __device__ const float *close_of(const window_task &a) {
     return a.close + static_cast<int64_t>(blockIdx.x) * window_close(a.window);
 }

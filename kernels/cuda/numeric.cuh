@@ -131,12 +131,8 @@ __device__ inline float quick_reciprocal(float x) {
 }
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
-// e^x and the sigmoid: to the last bits for float, the quick instructions (a few 1e-7 for |x| < 8) where the result is
-// rounded to bf16.
-template <typename T> __device__ inline float exponential(float x) {
-    if constexpr (sizeof(T) == sizeof(float)) return expf(x);
-    return power2(log2_e * x);
-}
+// The sigmoid: to the last bits for float, the quick instructions (a few 1e-7 for |x| < 8) where the result is rounded
+// to bf16.
 template <typename T> __device__ inline float sigmoid(float x) {
     if constexpr (sizeof(T) == sizeof(float)) return 1.0f / (1.0f + expf(-x));
     return quick_reciprocal(1.0f + power2(-log2_e * x));
