@@ -166,12 +166,12 @@ template <int K, int V, bool window> struct grads_block {
         products_begin();
 #pragma unroll
         for (int k = 0; k < K; k += 16) {
-            const int step = k / 64 * 4096 + k % 64;
+            const int step = tile_column(k);
             product<32, 0, 0>(P, q.k(step), x_rows.k(step), k > 0);
         }
 #pragma unroll
         for (int k = 0; k < V; k += 16) {
-            const int step = k / 64 * 4096 + k % 64;
+            const int step = tile_column(k);
             product<32, 0, 0>(D, d_o.k(step), v_rows.k(step), k > 0);
         }
         products_commit();
@@ -186,7 +186,7 @@ template <int K, int V, bool window> struct grads_block {
         products_begin();
 #pragma unroll
         for (int v = 0; v < V; v += 16)
-            product<K / 2, 0, 1>(dq, d_o.k(v / 64 * 4096 + v % 64), state_columns.mn(v * 64, V), v > 0);
+            product<K / 2, 0, 1>(dq, d_o.k(tile_column(v)), state_columns.mn(v * 64, V), v > 0);
         products_commit();
         products_wait<0>();
         products_done(dq);
@@ -217,10 +217,10 @@ template <int K, int V, bool window> struct grads_block {
         products_begin();
 #pragma unroll
         for (int v = 0; v < V; v += 16)
-            product<K / 2, 0, 1>(dx, v_tile.k(v / 64 * 4096 + v % 64), d_state_columns.mn(v * 64, V), v > 0);
+            product<K / 2, 0, 1>(dx, v_tile.k(tile_column(v)), d_state_columns.mn(v * 64, V), v > 0);
 #pragma unroll
         for (int k = 0; k < K; k += 16)
-            product<V / 2, 0, 0>(dv, x.k(k / 64 * 4096 + k % 64), d_state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
+            product<V / 2, 0, 0>(dv, x.k(tile_column(k)), d_state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
         products_commit();
         products_wait<0>();
         products_done(dx);

@@ -100,7 +100,7 @@ template <int K, bool window> struct forward_block {
         products_begin();
 #pragma unroll
         for (int k = 0; k < K; k += 16) {
-            const int at = k / 64 * 4096 + k % 64;
+            const int at = tile_column(k);
             product<64, 0, 0>(P, q.k(at), x.k(at + stage * (64 * K)), k > 0);
         }
         products_commit();
@@ -111,7 +111,7 @@ template <int K, bool window> struct forward_block {
     __device__ void history(float (&O)[32], const uint32_t (&S)[K / 16][4]) const {
         products_begin();
 #pragma unroll
-        for (int k = 0; k < K; k += 16) product<64, 0>(O, S[k / 16], q.k(k / 64 * 4096 + k % 64), k > 0);
+        for (int k = 0; k < K; k += 16) product<64, 0>(O, S[k / 16], q.k(tile_column(k)), k > 0);
         products_commit();
         products_wait<0>();
         products_done(O);

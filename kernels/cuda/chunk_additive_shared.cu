@@ -47,8 +47,7 @@ template <int K, int V, bool window> __device__ void keep_reads(const value_bloc
     float P[16];
     products_begin();
 #pragma unroll
-    for (int k = 0; k < K; k += 16)
-        product<32, 0, 0>(P, q.k(k / 64 * 4096 + k % 64), x_rows.k(k / 64 * 4096 + k % 64), k > 0);
+    for (int k = 0; k < K; k += 16) product<32, 0, 0>(P, q.k(tile_column(k)), x_rows.k(tile_column(k)), k > 0);
     products_commit();
     products_wait<0>();
     products_done(P);
@@ -159,8 +158,7 @@ __device__ __forceinline__ void query_side(const value_block<K, V, window> &bloc
     float D[16], Y[K / 4];
     products_begin();
 #pragma unroll
-    for (int k = 0; k < V; k += 16)
-        product<32, 0, 0>(D, d_o.k(k / 64 * 4096 + k % 64), v_rows.k(k / 64 * 4096 + k % 64), k > 0);
+    for (int k = 0; k < V; k += 16) product<32, 0, 0>(D, d_o.k(tile_column(k)), v_rows.k(tile_column(k)), k > 0);
     products_commit();
     fetch();
     products_wait<0>();
@@ -168,8 +166,7 @@ __device__ __forceinline__ void query_side(const value_block<K, V, window> &bloc
     add_masked(block, E, D);
     products_begin();
 #pragma unroll
-    for (int v = 0; v < V; v += 16)
-        product<K / 2, 0, 1>(Y, d_o.k(v / 64 * 4096 + v % 64), state_columns.mn(v * 64, V), v > 0);
+    for (int v = 0; v < V; v += 16) product<K / 2, 0, 1>(Y, d_o.k(tile_column(v)), state_columns.mn(v * 64, V), v > 0);
     products_commit();
     products_wait<0>();
     products_done(Y);
@@ -194,11 +191,11 @@ __device__ __forceinline__ void key_side(const value_block<K, V, window> &block,
     products_begin();
 #pragma unroll
     for (int v = 0; v < V; v += 16)
-        product<K / 2, 0, 1>(Z, v_tile.k(v / 64 * 4096 + v % 64), d_state_columns.mn(v * 64, V), v > 0);
+        product<K / 2, 0, 1>(Z, v_tile.k(tile_column(v)), d_state_columns.mn(v * 64, V), v > 0);
     products_commit();
 #pragma unroll
     for (int k = 0; k < K; k += 16)
-        product<V / 2, 0, 0>(dv, x.k(k / 64 * 4096 + k % 64), d_state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
+        product<V / 2, 0, 0>(dv, x.k(tile_column(k)), d_state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
     products_commit();
     fetch();
     const float low = mask.at(63, at.row, mask.u[63]), high = mask.at(63, at.row + 8, mask.u[63]);

@@ -248,7 +248,7 @@ __device__ inline void state_product(float (&d)[32], const uint32_t (&S)[K / 16]
                                      int k0 = 0) {
     products_begin();
 #pragma unroll
-    for (int k = 0; k < K; k += 16) product<64, 0>(d, S[k / 16], b.k((k0 + k) / 64 * 4096 + (k0 + k) % 64), k0 + k > 0);
+    for (int k = 0; k < K; k += 16) product<64, 0>(d, S[k / 16], b.k(tile_column(k0 + k)), k0 + k > 0);
     products_commit();
     products_wait<0>();
     products_done(d);

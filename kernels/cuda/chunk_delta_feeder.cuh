@@ -223,7 +223,7 @@ template <int K> struct group_feeder {
             products_begin();
 #pragma unroll
             for (int k = 0; k < K; k += 16) {
-                const int at = k / 64 * 4096 + k % 64;
+                const int at = tile_column(k);
                 product<32, 0, 0>(P, q.k(at), x.k(at + half * 2048), k > 0);
             }
             products_commit();

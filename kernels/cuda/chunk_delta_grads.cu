@@ -94,20 +94,10 @@ template <int K, int V> struct operands {
     int group;
     operand_tile q, x, d_o, d_r, r, state;
     __device__ explicit operands(const grads_memory<K, V> &m)
-        : group(place().group), q(first(m)), x(q, 64 * K), d_o(x, 64 * K), d_r(d_o, 64 * V), r(d_r, 64 * V),
-          state(r, 64 * V) {}
-
-    __device__ static operand_tile first(const grads_memory<K, V> &m) {
-        operand_tile q(m.q);
-        asm volatile("" : "+r"(q.at));
-        return q;
-    }
-    // 16 rows or columns from k or v on of these, contracted.
-    __device__ static int along(int k) {
-        return k / 64 * 4096 + k % 64;
-    }
+        : group(place().group), q(operand_tile::anew(m.q)), x(q, 64 * K), d_o(x, 64 * K), d_r(d_o, 64 * V),
+          r(d_r, 64 * V), state(r, 64 * V) {}
     __device__ uint64_t keys(int k) const {
-        return x.k(group * 2048 + along(k));
+        return x.k(group * 2048 + tile_column(k));
     }
     __device__ uint64_t residuals(int v) const {
         return r.mn(group * 32 + v * 64, 64);
@@ -149,9 +139,9 @@ template <int K, int V> __device__ void masked_products(masked_tiles &to, grads_
     float P[16], D[16], column[8] = {};
     products_begin();
 #pragma unroll
-    for (int k = 0; k < K; k += 16) product<32, 0, 0>(P, at.q.k(at.along(k)), at.keys(k), k > 0);
+    for (int k = 0; k < K; k += 16) product<32, 0, 0>(P, at.q.k(tile_column(k)), at.keys(k), k > 0);
 #pragma unroll
-    for (int v = 0; v < V; v += 16) product<32, 0, 1>(D, at.d_o.k(at.along(v)), at.residuals(v), v > 0);
+    for (int v = 0; v < V; v += 16) product<32, 0, 1>(D, at.d_o.k(tile_column(v)), at.residuals(v), v > 0);
     products_commit();
     products_wait<0>();
     products_done(P);
@@ -159,9 +149,9 @@ template <int K, int V> __device__ void masked_products(masked_tiles &to, grads_
     apply_mask(to.reads, P, D, m.u, m.u, m.w, m.diagonal, column, to.row);
     products_begin();
 #pragma unroll
-    for (int k = 0; k < K; k += 16) product<32, 0, 0>(P, at.x.k(at.along(k)), at.keys(k), k > 0);
+    for (int k = 0; k < K; k += 16) product<32, 0, 0>(P, at.x.k(tile_column(k)), at.keys(k), k > 0);
 #pragma unroll
-    for (int v = 0; v < V; v += 16) product<32, 0, 1>(D, at.d_r.k(at.along(v)), at.residuals(v), v > 0);
+    for (int v = 0; v < V; v += 16) product<32, 0, 1>(D, at.d_r.k(tile_column(v)), at.residuals(v), v > 0);
     products_commit();
     products_wait<0>();
     products_done(P);
@@ -180,8 +170,8 @@ __device__ void state_products(float (&dq)[K / 4], float (&dx)[K / 4], row_sums 
     products_begin();
 #pragma unroll
     for (int v = 0; v < V; v += 16) {
-        product<K / 2, 0, 1>(dq, at.d_o.k(at.along(v)), at.states(v), v > 0);
-        product<K / 2, 0, 1>(dx, at.d_r.k(at.along(v)), at.states(v), v > 0);
+        product<K / 2, 0, 1>(dq, at.d_o.k(tile_column(v)), at.states(v), v > 0);
+        product<K / 2, 0, 1>(dx, at.d_r.k(tile_column(v)), at.states(v), v > 0);
     }
     products_commit();
     products_wait<0>();

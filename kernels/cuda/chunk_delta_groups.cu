@@ -64,7 +64,7 @@ __device__ inline void state_product(float (&d)[N / 2], const float (&S)[K / 2],
         products_begin();
 #pragma unroll
         for (int step = 0; step < steps; step++)
-            product<N, 0>(d, rows[step], B.k(k / 64 * 4096 + k % 64 + row * 64 + step * 16), k + step > 0);
+            product<N, 0>(d, rows[step], B.k(tile_column(k) + row * 64 + step * 16), k + step > 0);
         products_commit();
         if (kept) keep_blocks<K, steps>(kept, rows, k / 16);
         products_wait<0>();

@@ -22,14 +22,8 @@ template <int K> struct serial_memory {
 template <int K> struct serial_operands {
     operand_tile q, x, T_high, T_low, P_high, P_low;
     __device__ explicit serial_operands(const serial_memory<K> &m)
-        : q(first(m)), x(q, 64 * K), T_high(x, 64 * K + 4096), T_low(T_high, 4096), P_high(T_low, 4096),
+        : q(operand_tile::anew(m.q)), x(q, 64 * K), T_high(x, 64 * K + 4096), T_low(T_high, 4096), P_high(T_low, 4096),
           P_low(P_high, 4096) {}
-
-    __device__ static operand_tile first(const serial_memory<K> &m) {
-        operand_tile q(m.q);
-        asm volatile("" : "+r"(q.at));
-        return q;
-    }
 };
 
 // Eight elements of a thread in rows i and i + 8 times M: 16 columns from s0 on, before the warp's rows or the same.
@@ -177,7 +171,7 @@ __device__ inline void state_product(float (&d)[32], const float (&S)[K / 2], co
         products_begin();
 #pragma unroll
         for (int step = 0; step < columns / 16; step++)
-            product<64, 0>(d, rows[step], B.k(k / 64 * 4096 + k % 64 + step * 16), k + step > 0);
+            product<64, 0>(d, rows[step], B.k(tile_column(k) + step * 16), k + step > 0);
         products_commit();
         products_wait<0>();
         products_done(d);

@@ -18,6 +18,11 @@
 
 namespace fwa {
 
+// Element (0, k) of a matrix [64,n], in tiles of 64 columns.
+__host__ __device__ constexpr int tile_column(int k) {
+    return k / 64 * 4096 + k % 64;
+}
+
 // Descriptors of operands with 128-byte swizzle, by the place of their tile in units of 16 bytes of shared memory, and
 // the element in the tile where they start. Sums of few numbers: registers are scarce where products run.
 struct operand_tile {
@@ -25,6 +30,12 @@ struct operand_tile {
     __device__ explicit operand_tile(const __nv_bfloat16 *tile) : at(shared_address(tile) >> 4) {}
     __device__ operand_tile(const operand_tile &from, int elements)
         : at(from.at + static_cast<uint32_t>(elements) / 8) {}
+    // Found anew where it stands, so that it is not prepared, and held in a register, in front of a phase.
+    __device__ static operand_tile anew(const __nv_bfloat16 *tile) {
+        operand_tile to(tile);
+        asm volatile("" : "+r"(to.at));
+        return to;
+    }
 
     // Contracted along columns: 16 columns a product.
     __device__ uint64_t k(int element) const {
@@ -137,7 +148,7 @@ template <int K>
 __device__ inline void tile_product_start(float (&d)[32], const operand_tile &a, const operand_tile &b) {
 #pragma unroll
     for (int k = 0; k < K; k += 16) {
-        const int at = k / 64 * 4096 + k % 64;
+        const int at = tile_column(k);
         product<64, 0, 0>(d, a.k(at), b.k(at), k > 0);
     }
     products_commit();

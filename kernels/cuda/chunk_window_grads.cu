@@ -102,21 +102,11 @@ template <int K, int V> struct operands {
     int group;
     operand_tile q, x, d_o, pulls, coefficients, state;
     __device__ explicit operands(const grads_memory<K, V> &m)
-        : group(place().group), q(first(m)), x(q, 64 * K), d_o(x, 64 * K), pulls(d_o, 64 * V),
+        : group(place().group), q(operand_tile::anew(m.q)), x(q, 64 * K), d_o(x, 64 * K), pulls(d_o, 64 * V),
           coefficients(pulls, 64 * V), state(coefficients, 64 * V) {}
-
-    __device__ static operand_tile first(const grads_memory<K, V> &m) {
-        operand_tile q(m.q);
-        asm volatile("" : "+r"(q.at));
-        return q;
-    }
-    // 16 columns from k or v on of these, contracted.
-    __device__ static int along(int k) {
-        return k / 64 * 4096 + k % 64;
-    }
     // Rows 32 group .. of these are columns of the product.
     __device__ uint64_t rows_along(const operand_tile &tile, int k) const {
-        return tile.k(group * 2048 + along(k));
+        return tile.k(group * 2048 + tile_column(k));
     }
     __device__ uint64_t states(int v) const {
         return state.mn(own_columns<K>(group, V) + v * 64, V);
@@ -162,10 +152,10 @@ template <int K, int V> __device__ void masked_products(masked_tiles &to, grads_
     float P[16], D[16], column[8] = {};
     products_begin();
 #pragma unroll
-    for (int k = 0; k < K; k += 16) product<32, 0, 0>(P, at.q.k(at.along(k)), at.rows_along(at.x, k), k > 0);
+    for (int k = 0; k < K; k += 16) product<32, 0, 0>(P, at.q.k(tile_column(k)), at.rows_along(at.x, k), k > 0);
 #pragma unroll
     for (int v = 0; v < V; v += 16)
-        product<32, 0, 0>(D, at.d_o.k(at.along(v)), at.rows_along(at.coefficients, v), v > 0);
+        product<32, 0, 0>(D, at.d_o.k(tile_column(v)), at.rows_along(at.coefficients, v), v > 0);
     products_commit();
     products_wait<0>();
     products_done(P);
@@ -173,10 +163,10 @@ template <int K, int V> __device__ void masked_products(masked_tiles &to, grads_
     apply_mask(to.reads, P, D, m.u, m.u, a.halo, a.halo, close + 64 * a.window, column, to.row);
     products_begin();
 #pragma unroll
-    for (int k = 0; k < K; k += 16) product<32, 0, 0>(P, at.x.k(at.along(k)), at.rows_along(at.x, k), k > 0);
+    for (int k = 0; k < K; k += 16) product<32, 0, 0>(P, at.x.k(tile_column(k)), at.rows_along(at.x, k), k > 0);
 #pragma unroll
     for (int v = 0; v < V; v += 16)
-        product<32, 0, 0>(D, at.pulls.k(at.along(v)), at.rows_along(at.coefficients, v), v > 0);
+        product<32, 0, 0>(D, at.pulls.k(tile_column(v)), at.rows_along(at.coefficients, v), v > 0);
     products_commit();
     products_wait<0>();
     products_done(P);
@@ -195,8 +185,8 @@ __device__ void state_products(float (&dq)[K / 4], float (&dx)[K / 4], row_sums 
     products_begin();
 #pragma unroll
     for (int v = 0; v < V; v += 16) {
-        product<K / 2, 0, 1>(dq, at.d_o.k(at.along(v)), at.states(v), v > 0);
-        product<K / 2, 0, 1>(dx, at.pulls.k(at.along(v)), at.states(v), v > 0);
+        product<K / 2, 0, 1>(dq, at.d_o.k(tile_column(v)), at.states(v), v > 0);
+        product<K / 2, 0, 1>(dx, at.pulls.k(tile_column(v)), at.states(v), v > 0);
     }
     products_commit();
     products_wait<0>();
@@ -216,7 +206,7 @@ __device__ void leaving_products(float (&dx)[K / 4], row_sums &sums, const grads
     float Z[K / 4];
     products_begin();
 #pragma unroll
-    for (int v = 0; v < V; v += 16) product<K / 2, 0, 1>(Z, at.coefficients.k(at.along(v)), at.states(v), v > 0);
+    for (int v = 0; v < V; v += 16) product<K / 2, 0, 1>(Z, at.coefficients.k(tile_column(v)), at.states(v), v > 0);
     products_commit();
     products_wait<0>();
     products_done(Z);
