@@ -25,7 +25,7 @@ struct mixer_kit {
 struct fast_path {
     const core *instead_of;
     const char *kernel; // named in the log
-    // Null: takes the call; otherwise why not. Looks at sizes, options and presence of state alone.
+    // Null: takes the call; otherwise why not. Looks at the rule's rate, sizes, options and presence of state alone.
     const char *(*refusal)(const mixer_kit &kit, const fwa_mixer_call *call);
     // Bytes that a pass needs.
     fwa_status (*bytes)(const mixer_kit &kit, const fwa_mixer_call *call, bool backward, size_t *saved,
