@@ -30,6 +30,7 @@ ROTARY = {"softmax", "retnet"}
 CONVOLVED = FALCON | {"linear_attention", "deltanet", "gated_deltanet", "mamba2"}  # and SiLU
 BETA = FALCON | {"deltanet", "gated_deltanet"}
 DECAYING = {"gated_deltanet", "mamba2"}  # by what the token says
+KNOWN = ROTARY | CONVOLVED
 
 
 class Weight(nn.Module):
@@ -342,6 +343,9 @@ def load(folder, dtype=torch.float32, device="cpu"):
         config = json.load(file)
     if config.get("format") != "fwa-model" or config.get("version") != 1:
         raise SystemExit(f"{folder}: config.json is not that of fwa export --to safetensors, version 1")
+    for name, spec in config["mixers"].items():
+        if spec["rule"] not in KNOWN:
+            raise SystemExit(f"{folder}: mixer {name} has the rule {spec['rule']}, expected one of {sorted(KNOWN)}")
     with torch.device("meta"):
         model = Model(config)
     weights = load_file(os.path.join(folder, "model.safetensors"), device=device)
