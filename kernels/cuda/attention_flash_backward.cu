@@ -78,8 +78,7 @@ template <int K, int V, bool cut> struct queries_block {
             float sum = 0.0f;
 #pragma unroll
             for (int c = 0; c < 8; c++) sum += to_float(x[i].at[c]) * to_float(y[i].at[c]);
-#pragma unroll
-            for (int reach = lanes / 2; reach > 0; reach /= 2) sum += __shfl_xor_sync(everyone, sum, reach);
+            sum = warp_part_sum(sum, lanes);
             if (lane() % lanes) continue;
             const float2 pair = t < a.T ? make_float2(a.lse[head * a.T + t] * log2_e, sum) : make_float2(0.0f, 0.0f);
             space[t - at.begin] = a.sums[head * a.padded + t] = pair;

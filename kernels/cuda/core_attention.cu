@@ -107,8 +107,7 @@ __device__ float row_max(float x) {
     return x;
 }
 __device__ float row_sum(float x) {
-    for (int offset = 8; offset > 0; offset /= 2) x += __shfl_xor_sync(everyone, x, offset);
-    return x;
+    return warp_part_sum(x, 16);
 }
 
 // The head and block of queries or rows of this thread block.
