@@ -62,9 +62,9 @@ expect 2 "--json config.yaml: this file belongs to the run ."
 
 # Folders: neither one of them, nor what would be emptied for a new one.
 for folder in runs/own $step $step/model.h5 runs/own/metrics.jsonl; do
-    run "$FWA" export runs/own $folder
+    run "$FWA" export runs/own "$folder"
     expect 2 "$folder"
-    run "$FWA" data tokenize tiny.yaml --tokenizer bytes --val 0 --out $folder
+    run "$FWA" data tokenize tiny.yaml --tokenizer bytes --val 0 --out "$folder"
     expect 2 "$folder"
 done
 cp -r runs/own new.tmp
@@ -78,14 +78,14 @@ check "files of the run were changed" diff before after
 
 # Results, twice: into a run folder and under these names elsewhere.
 echo "words" >config.yaml
-for round in 1 2; do
-    for file in runs/own/result config.yaml; do
+for file in runs/own/result config.yaml; do
+    for round in first second; do
         outputs $file | grep -v ' pack ' >commands
         while read -r option words; do
-            rm -f $file.html
+            [ "$option" != -o ] || words=$words.html
             # shellcheck disable=SC2086 # several words
-            case $option in -o) run "$FWA" $words.html ;; *) run "$FWA" $words ;; esac
-            expect 0
+            run "$FWA" $words
+            expect 0 || echo "$round time"
         done <commands
     done
 done
