@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,18 +106,13 @@ static fwa_status check_tokens(const shard_file *file, int64_t vocab) {
     return FWA_OK;
 }
 
-static int by_path(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static fwa_status open_files(fwa_shards *shards, glob_t *found, int64_t vocab) {
-    qsort(found->gl_pathv, found->gl_pathc, sizeof *found->gl_pathv, by_path); // byte order in every locale
-    shards->files = calloc(found->gl_pathc, sizeof *shards->files);
-    FWA_CHECK(shards->files, FWA_MEMORY, "no memory for %zu token shards", found->gl_pathc);
-    for (size_t i = 0; i < found->gl_pathc; i++) {
+static fwa_status open_files(fwa_shards *shards, const fwa_paths *paths, int64_t vocab) {
+    shards->files = calloc((size_t)paths->count + 1, sizeof *shards->files);
+    FWA_CHECK(shards->files, FWA_MEMORY, "no memory for %d token shards", paths->count);
+    for (int i = 0; i < paths->count; i++) {
         shard_file *file = &shards->files[shards->count++];
-        file->path = strdup(found->gl_pathv[i]);
-        FWA_CHECK(file->path, FWA_MEMORY, "no memory for the name of %s", found->gl_pathv[i]);
+        file->path = strdup(paths->at[i]);
+        FWA_CHECK(file->path, FWA_MEMORY, "no memory for the name of %s", paths->at[i]);
         FWA_TRY(map_file(file));
         FWA_TRY(check_header(file));
         FWA_TRY(check_tokens(file, vocab));
@@ -128,25 +122,28 @@ static fwa_status open_files(fwa_shards *shards, glob_t *found, int64_t vocab) {
     return FWA_OK;
 }
 
-fwa_status fwa_shards_open(fwa_shards **out, const char *pattern, int64_t vocab) {
+fwa_status fwa_shards_open_files(fwa_shards **out, fwa_paths *paths, int64_t vocab) {
+    *out = calloc(1, sizeof **out);
+    FWA_CHECK(*out, FWA_MEMORY, "no memory for %d token shards", paths->count);
+    fwa_paths_sort(paths);
+    fwa_status status = open_files(*out, paths, vocab);
+    if (status == FWA_OK) return FWA_OK;
+    fwa_shards_close(*out);
     *out = NULL;
-    glob_t found = {0};
-    int failed = glob(pattern, GLOB_NOSORT | GLOB_BRACE | GLOB_TILDE, NULL, &found);
+    return status;
+}
+
+fwa_status fwa_shards_open(fwa_shards **out, const char *pattern, int64_t vocab) {
+    fwa_paths paths = {0};
     fwa_status status;
-    fwa_shards *shards = calloc(1, sizeof *shards);
-    FWA_CHECK_GOTO(shards && failed != GLOB_NOSPACE, FWA_MEMORY, done, "no memory for the files of %s", pattern);
-    FWA_CHECK_GOTO(failed == 0 && found.gl_pathc > 0, FWA_CONFIG, done,
-                   "no file matches \"%s\": expected token shards (*.bin); put them into data/ or set data.train and "
-                   "data.val to where they are",
-                   pattern);
-    FWA_TRY_GOTO(open_files(shards, &found, vocab), done);
+    *out = NULL;
+    FWA_TRY_GOTO(
+        fwa_paths_find(&paths, pattern,
+                       "token shards (*.bin); put them into data/ or set data.train and data.val to where they are"),
+        done);
+    FWA_TRY_GOTO(fwa_shards_open_files(out, &paths, vocab), done);
 done:
-    globfree(&found);
-    if (status != FWA_OK) {
-        fwa_shards_close(shards);
-        shards = NULL;
-    }
-    *out = shards;
+    fwa_paths_free(&paths);
     return status;
 }
 

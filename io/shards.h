@@ -6,6 +6,7 @@
 
 #include "core/status.h"
 #include "core/types.h"
+#include "io/paths.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,9 +16,11 @@ enum { FWA_SHARD_MAGIC = 20240520, FWA_SHARD_VERSION = 1, FWA_SHARD_HEADER = 102
 
 typedef struct fwa_shards fwa_shards;
 
-// Opens every file that matches `pattern` (a glob). Checks magic, version, count against size, and every token id
-// against `vocab`. FWA_CONFIG where nothing matches; FWA_FORMAT names file, value and expectation.
+// Opens the file `pattern`, or every file that matches it (io/paths.h). Checks magic, version, count against size, and
+// every token id against `vocab`. FWA_CONFIG where nothing matches; FWA_FORMAT names file, value and expectation.
 FWA_MUST_CHECK fwa_status fwa_shards_open(fwa_shards **out, const char *pattern, int64_t vocab);
+// The same of a list, which is sorted.
+FWA_MUST_CHECK fwa_status fwa_shards_open_files(fwa_shards **out, fwa_paths *paths, int64_t vocab);
 void fwa_shards_close(fwa_shards *shards);
 int64_t fwa_shards_tokens(const fwa_shards *shards); // of all files
 int fwa_shards_files(const fwa_shards *shards);

@@ -3,19 +3,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "io/files.h"
+#include "io/paths.h"
 
 #define BLOCK ((size_t)1 << 20) // bytes read at once, and of a batch unless a part is longer
 
 struct fwa_data_input {
-    char **paths;
-    int count, capacity, next; // next: the file to open
+    fwa_paths paths;
+    int next; // file to open
     bool lines;
     int file;      // open file, -1 between files
     int64_t line;  // of the next part
@@ -25,18 +25,8 @@ struct fwa_data_input {
     int64_t bytes, read;
 };
 
-static fwa_status add_path(fwa_data_input *in, const char *path) {
+static fwa_status check_path(fwa_data_input *in, const char *path) {
     struct stat info;
-    if (in->count == in->capacity) {
-        const int capacity = 2 * in->capacity + 16;
-        char **paths = realloc(in->paths, (size_t)capacity * sizeof *paths);
-        FWA_CHECK(paths, FWA_MEMORY, "no memory for %d file names", capacity);
-        in->paths = paths;
-        in->capacity = capacity;
-    }
-    char *copy = strdup(path);
-    FWA_CHECK(copy, FWA_MEMORY, "no memory for the name of %s", path);
-    in->paths[in->count++] = copy;
     if (strcmp(path, "-") == 0) return FWA_OK;
     FWA_CHECK(stat(path, &info) == 0, FWA_CONFIG, "cannot read %s: %s", path, strerror(errno));
     FWA_CHECK(!S_ISDIR(info.st_mode), FWA_CONFIG, "%s is a folder: expected a file, or a pattern like \"%s/*.txt\"",
@@ -45,23 +35,12 @@ static fwa_status add_path(fwa_data_input *in, const char *path) {
     return FWA_OK;
 }
 
-static int by_path(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b); // byte order in every locale
-}
-
 static fwa_status add_pattern(fwa_data_input *in, const char *pattern) {
-    struct stat info;
-    glob_t found = {0};
-    if (strcmp(pattern, "-") == 0 || stat(pattern, &info) == 0) return add_path(in, pattern);
-    const int failed = glob(pattern, GLOB_NOSORT | GLOB_BRACE | GLOB_TILDE, NULL, &found);
-    fwa_status status = FWA_OK;
-    FWA_CHECK_GOTO(failed == 0, failed == GLOB_NOSPACE ? FWA_MEMORY : FWA_CONFIG, done,
-                   "no file matches \"%s\": expected text or JSONL files", pattern);
-    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, by_path);
-    for (size_t i = 0; i < found.gl_pathc; i++) FWA_TRY_GOTO(add_path(in, found.gl_pathv[i]), done);
-done:
-    globfree(&found);
-    return status;
+    const int before = in->paths.count;
+    FWA_TRY(strcmp(pattern, "-") == 0 ? fwa_paths_add(&in->paths, pattern)
+                                      : fwa_paths_find(&in->paths, pattern, "text or JSONL files"));
+    for (int i = before; i < in->paths.count; i++) FWA_TRY(check_path(in, in->paths.at[i]));
+    return FWA_OK;
 }
 
 fwa_status fwa_data_input_open(fwa_data_input **out, const char *const *patterns, int count, bool lines) {
@@ -82,7 +61,7 @@ failed:
 }
 
 static fwa_status open_next(fwa_data_input *in) {
-    const char *path = in->paths[in->next];
+    const char *path = in->paths.at[in->next];
     const bool standard = strcmp(path, "-") == 0;
     if (!standard) FWA_TRY(fwa_input_check(path, FWA_INPUT_STREAM));
     in->file = standard ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
@@ -97,7 +76,7 @@ static fwa_status read_block(fwa_data_input *in, fwa_text *to, bool *end) {
     ssize_t got;
     do got = read(in->file, in->block, BLOCK);
     while (got < 0 && errno == EINTR);
-    FWA_CHECK(got >= 0, FWA_CONFIG, "cannot read %s: %s", in->paths[in->next], strerror(errno));
+    FWA_CHECK(got >= 0, FWA_CONFIG, "cannot read %s: %s", in->paths.at[in->next], strerror(errno));
     *end = got == 0;
     in->read += got;
     return fwa_text_append(to, in->block, (size_t)got);
@@ -125,11 +104,12 @@ static fwa_status add_part(fwa_data_input *in, fwa_batch *batch, size_t start, s
     if (batch->count == batch->capacity) {
         const size_t capacity = 2 * batch->capacity + 64;
         fwa_part *parts = realloc(batch->parts, capacity * sizeof *parts);
-        FWA_CHECK(parts, FWA_MEMORY, "no memory for %zu parts of %s", capacity, in->paths[in->next]);
+        FWA_CHECK(parts, FWA_MEMORY, "no memory for %zu parts of %s", capacity, in->paths.at[in->next]);
         batch->parts = parts;
         batch->capacity = capacity;
     }
-    batch->parts[batch->count++] = (fwa_part){start, bytes, in->paths[in->next], in->line, in->lines || !in->started};
+    batch->parts[batch->count++] =
+        (fwa_part){start, bytes, in->paths.at[in->next], in->line, in->lines || !in->started};
     in->started = true;
     return FWA_OK;
 }
@@ -165,7 +145,7 @@ static fwa_status read_parts(fwa_data_input *in, fwa_batch *batch, bool *end) {
 
 fwa_status fwa_data_input_read(fwa_data_input *in, fwa_batch *batch) {
     batch->text.count = batch->count = 0;
-    while ((batch->text.count < BLOCK || batch->count == 0) && in->next < in->count) {
+    while ((batch->text.count < BLOCK || batch->count == 0) && in->next < in->paths.count) {
         bool end;
         if (in->file < 0) FWA_TRY(open_next(in));
         FWA_TRY(read_parts(in, batch, &end));
@@ -184,9 +164,8 @@ void fwa_data_input_progress(const fwa_data_input *in, int64_t *bytes, int64_t *
 
 void fwa_data_input_close(fwa_data_input *in) {
     if (!in) return;
-    for (int i = 0; i < in->count; i++) free(in->paths[i]);
+    fwa_paths_free(&in->paths);
     if (in->file >= 0) close(in->file);
-    free(in->paths);
     free(in->rest.at);
     free(in->block);
     free(in);

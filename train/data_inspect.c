@@ -240,10 +240,10 @@ static fwa_status write_json(const char *path, const contents *c, const int64_t 
     return status;
 }
 
-static fwa_status inspect(contents *c, const char *pattern, int64_t samples, int64_t length, const char *json) {
+static fwa_status inspect(contents *c, fwa_paths *paths, int64_t samples, int64_t length, const char *json) {
     int64_t *lengths = NULL;
     fwa_status status;
-    FWA_TRY(fwa_shards_open(&c->shards, pattern, IDS));
+    FWA_TRY(fwa_shards_open_files(&c->shards, paths, IDS));
     FWA_TRY(scan(c));
     FWA_TRY(sort_lengths(c, &lengths));
     print_files(c);
@@ -256,21 +256,12 @@ done:
     return status;
 }
 
-// The words as one pattern: {a,b,...}.
-static fwa_status join(const fwa_arguments *a, fwa_text *pattern) {
-    for (int i = 0; i < a->count; i++) {
-        FWA_TRY(fwa_text_append(pattern, i == 0 ? a->count > 1 ? "{" : "" : ",", i > 0 || a->count > 1));
-        FWA_TRY(fwa_text_append(pattern, a->at[i], strlen(a->at[i])));
-    }
-    return fwa_text_append(pattern, "}", a->count > 1);
-}
-
 fwa_status fwa_data_run_inspect(int argc, char **argv) {
     static const fwa_option options[] = {
         {"--tokenizer", true}, {"--samples", true}, {"--length", true}, {"--json", true}, {NULL, false}};
     fwa_arguments arguments;
     int64_t samples, length;
-    fwa_text pattern = {0};
+    fwa_paths paths = {0};
     fwa_tokenizer *tokenizer = NULL;
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     FWA_CHECK(arguments.count > 0, FWA_USAGE, "fwa data inspect: expected token shards (fwa help data)");
@@ -286,15 +277,16 @@ fwa_status fwa_data_run_inspect(int argc, char **argv) {
     FWA_CHECK_GOTO(c, FWA_MEMORY, done, "no memory to inspect shards");
     c->tokenizer = tokenizer;
     c->mark = tokenizer ? fwa_tokenizer_document(tokenizer) : GPT2_DOCUMENT;
-    FWA_TRY_GOTO(join(&arguments, &pattern), done);
-    status = inspect(c, pattern.at, samples, length, json);
+    for (int i = 0; i < arguments.count; i++)
+        FWA_TRY_GOTO(fwa_paths_find(&paths, arguments.at[i], "token shards (*.bin)"), done);
+    status = inspect(c, &paths, samples, length, json);
 done:
     if (c) {
         fwa_shards_close(c->shards);
         free(c->start);
     }
     free(c);
-    free(pattern.at);
+    fwa_paths_free(&paths);
     fwa_tokenizer_close(tokenizer);
     return status;
 }

@@ -3,6 +3,7 @@
 #ifndef FWA_TRAIN_EVAL_H
 #define FWA_TRAIN_EVAL_H
 
+#include "io/paths.h"
 #include "train/loaded.h"
 
 #ifdef __cplusplus
@@ -33,14 +34,9 @@ FWA_MUST_CHECK fwa_status fwa_eval_perplexity(fwa_world *world, const fwa_loaded
                                               const fwa_eval_request *request);
 
 // What tasks share.
-// Files that the words name which are no settings, patterns expanded, sorted within each. FWA_CONFIG for one that
-// matches nothing. The caller frees *files with fwa_eval_files_free, after a failure too. Not collective.
-typedef struct fwa_eval_files {
-    char **at;
-    int count;
-} fwa_eval_files;
-FWA_MUST_CHECK fwa_status fwa_eval_files_find(fwa_eval_files *files, const fwa_eval_request *request);
-void fwa_eval_files_free(fwa_eval_files *files);
+// Files that the words name which are no settings, patterns expanded. FWA_CONFIG for one that matches nothing. The
+// caller frees *files, after a failure too. Not collective.
+FWA_MUST_CHECK fwa_status fwa_eval_files_find(fwa_paths *files, const fwa_eval_request *request);
 // Rank 0 logs "scored DONE of ALL WHAT" at most every quarter of a minute; *said is 0 at first. Not collective.
 void fwa_eval_progress(const fwa_world *world, double *said, int64_t done, int64_t all, const char *what);
 // The named tokenizer, or the standard one where the task cannot do without (`needed`) or it is there; *out is NULL

@@ -310,7 +310,7 @@ static fwa_status measure_all(fwa_world *world, work *works, result *results, in
 
 // Every file is read before the first is scored.
 static fwa_status prepare_all(const fwa_loaded *l, const fwa_eval_request *q, const fwa_tokenizer *tokenizer,
-                              const fwa_eval_files *files, work *works) {
+                              const fwa_paths *files, work *works) {
     for (int i = 0; i < files->count; i++) {
         works[i] = (work){.loaded = l, .request = q, .tokenizer = tokenizer};
         FWA_TRY(prepare(&works[i], files->at[i]));
@@ -318,7 +318,7 @@ static fwa_status prepare_all(const fwa_loaded *l, const fwa_eval_request *q, co
     return FWA_OK;
 }
 
-static bool holds_text(const fwa_eval_files *files) {
+static bool holds_text(const fwa_paths *files) {
     for (int i = 0; i < files->count; i++) {
         const char *dot = strrchr(files->at[i], '.');
         if (!dot || strcmp(dot, ".bin") != 0) return true;
@@ -326,8 +326,8 @@ static bool holds_text(const fwa_eval_files *files) {
     return false;
 }
 
-static fwa_status open_all(const fwa_loaded *l, const fwa_eval_request *q, fwa_eval_files *files,
-                           fwa_tokenizer **tokenizer, work **works, result **results) {
+static fwa_status open_all(const fwa_loaded *l, const fwa_eval_request *q, fwa_paths *files, fwa_tokenizer **tokenizer,
+                           work **works, result **results) {
     FWA_TRY(fwa_eval_files_find(files, q));
     FWA_CHECK(files->count > 0, FWA_USAGE,
               "fwa eval --task mc: expected files with questions behind the checkpoint (*.jsonl, *.bin; docs/"
@@ -340,7 +340,7 @@ static fwa_status open_all(const fwa_loaded *l, const fwa_eval_request *q, fwa_e
 }
 
 fwa_status fwa_eval_choices(fwa_world *world, const fwa_loaded *l, const fwa_eval_request *q) {
-    fwa_eval_files files = {0};
+    fwa_paths files = {0};
     fwa_tokenizer *tokenizer = NULL;
     work *works = NULL;
     result *results = NULL;
@@ -350,6 +350,6 @@ fwa_status fwa_eval_choices(fwa_world *world, const fwa_loaded *l, const fwa_eva
     free(works);
     free(results);
     fwa_tokenizer_close(tokenizer);
-    fwa_eval_files_free(&files);
+    fwa_paths_free(&files);
     return status;
 }

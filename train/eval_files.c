@@ -1,5 +1,4 @@
 // What the tasks of `fwa eval` share: the files they read, the tokenizer, lines of progress.
-#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,37 +10,13 @@
 #define STANDARD_TOKENIZER "data/gpt2"
 #define SILENCE            15.0 // seconds between lines
 
-static fwa_status add_pattern(fwa_eval_files *files, const char *pattern) {
-    glob_t found = {0};
-    const int failed = glob(pattern, GLOB_BRACE | GLOB_TILDE, NULL, &found);
-    fwa_status status = FWA_OK;
-    FWA_CHECK_GOTO(!failed && found.gl_pathc > 0, FWA_CONFIG, done,
-                   "no file matches \"%s\": expected token shards (*.bin), text or JSONL; name files behind the run",
-                   pattern);
-    char **grown = realloc(files->at, ((size_t)files->count + found.gl_pathc) * sizeof *grown);
-    FWA_CHECK_GOTO(grown, FWA_MEMORY, done, "no memory for the names of %zu files", found.gl_pathc);
-    files->at = grown;
-    for (size_t i = 0; i < found.gl_pathc; i++) {
-        char *path = strdup(found.gl_pathv[i]);
-        FWA_CHECK_GOTO(path, FWA_MEMORY, done, "no memory for the name of a file");
-        files->at[files->count++] = path;
-    }
-done:
-    globfree(&found);
-    return status;
-}
-
-fwa_status fwa_eval_files_find(fwa_eval_files *files, const fwa_eval_request *request) {
+fwa_status fwa_eval_files_find(fwa_paths *files, const fwa_eval_request *request) {
     memset(files, 0, sizeof *files);
     for (int i = 0; i < request->word_count; i++)
-        if (!fwa_loaded_is_setting(request->words[i])) FWA_TRY(add_pattern(files, request->words[i]));
+        if (!fwa_loaded_is_setting(request->words[i]))
+            FWA_TRY(fwa_paths_find(files, request->words[i],
+                                   "token shards (*.bin), text or JSONL; name files behind the run"));
     return FWA_OK;
-}
-
-void fwa_eval_files_free(fwa_eval_files *files) {
-    for (int i = 0; i < files->count; i++) free(files->at[i]);
-    free(files->at);
-    memset(files, 0, sizeof *files);
 }
 
 fwa_status fwa_eval_tokenizer(fwa_tokenizer **out, const fwa_loaded *loaded, const fwa_eval_request *request,

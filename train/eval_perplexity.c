@@ -30,7 +30,7 @@ typedef struct corpus {
     const fwa_loaded *loaded;
     const fwa_eval_request *request;
     fwa_tokenizer *tokenizer; // NULL: bytes and words are not known
-    fwa_eval_files files;
+    fwa_paths files;
     fwa_shards *shards; // or
     fwa_tokens tokens;
     document *documents;
@@ -44,7 +44,7 @@ typedef struct corpus {
 
 static void close_corpus(corpus *c) {
     fwa_tokenizer_close(c->tokenizer);
-    fwa_eval_files_free(&c->files);
+    fwa_paths_free(&c->files);
     if (c->shards) fwa_shards_close(c->shards);
     fwa_activations_destroy(c->acts);
     if (c->state) c->loaded->backend->free(c->loaded->backend, c->state);
@@ -152,16 +152,7 @@ static fwa_status read_text(corpus *c) {
 
 // All shards are one stream.
 static fwa_status read_shards(corpus *c) {
-    fwa_text pattern = {0};
-    fwa_status status = fwa_text_append(&pattern, "{", c->files.count > 1);
-    for (int i = 0; i < c->files.count && status == FWA_OK; i++) {
-        if (i > 0) status = fwa_text_append(&pattern, ",", 1);
-        if (status == FWA_OK) status = fwa_text_append(&pattern, c->files.at[i], strlen(c->files.at[i]));
-    }
-    if (status == FWA_OK) status = fwa_text_append(&pattern, "}", c->files.count > 1);
-    if (status == FWA_OK) status = fwa_shards_open(&c->shards, pattern.at, c->loaded->model->spec.vocab);
-    free(pattern.at);
-    FWA_TRY(status);
+    FWA_TRY(fwa_shards_open_files(&c->shards, &c->files, c->loaded->model->spec.vocab));
     return add_document(c, 0, fwa_shards_tokens(c->shards));
 }
 
