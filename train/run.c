@@ -209,8 +209,10 @@ static fwa_status open_folder(fwa_run *run, const fwa_trainer *trainer) {
     char path[1100];
     if (run->world->rank != 0) return FWA_OK;
     FWA_TRY(fwa_make_folders(run->path));
-    FWA_TRY(lock_folder(run));
-    if (!run->resume[0]) FWA_TRY(decide_none(run)); // another may have come and gone since the first look
+    if (run->lock < 0) {
+        FWA_TRY(lock_folder(run));
+        if (!run->resume[0]) FWA_TRY(decide_none(run)); // another may have come and gone since the first look
+    }
     join(path, sizeof path, run->path, "log.txt");
     FWA_TRY(fwa_log_open_file(path));
     char *text = fwa_config_text(run->config);

@@ -30,6 +30,12 @@ check "the run is not marked again" grep -qx 6 runs/over/FINISHED
 trained 1 fresh tiny.yaml train.steps=2 --resume auto
 expect 0 "starting fresh"
 
+# So it does where a finished run has lost its checkpoints.
+rm -r runs/fresh/checkpoints
+trained 1 fresh tiny.yaml train.steps=3 --resume auto
+expect 0 "starting fresh"
+check "the run is not marked again" grep -qx 3 runs/fresh/FINISHED
+
 # Stopped: the same bound again has nothing left to do, and is not finished.
 trained 1 bound tiny.yaml train.stop_after=3
 trained 1 bound tiny.yaml train.stop_after=3 --resume auto
