@@ -35,19 +35,19 @@ static const fwa_report_result *result_of(const fwa_report_run *run, const char 
     return NULL;
 }
 
-static fwa_compare_cell value_of(const fwa_report_run *run, const fwa_compare_column *c) {
+static fwa_report_estimate value_of(const fwa_report_run *run, const fwa_compare_column *c) {
     const fwa_metrics_row *last = fwa_report_last(run);
-    if (c->kind == FWA_COMPARE_UPDATES) return (fwa_compare_cell){(double)last->step, NAN};
-    if (c->kind == FWA_COMPARE_TOKENS) return (fwa_compare_cell){(double)last->tokens, NAN};
-    if (c->kind == FWA_COMPARE_HOURS) return (fwa_compare_cell){hours_of(run), NAN};
-    if (c->kind == FWA_COMPARE_VAL_LOSS) return (fwa_compare_cell){run->last_val_loss, NAN};
-    if (c->kind == FWA_COMPARE_PERPLEXITY) return (fwa_compare_cell){exp(run->last_val_loss), NAN};
+    if (c->kind == FWA_COMPARE_UPDATES) return (fwa_report_estimate){(double)last->step, NAN};
+    if (c->kind == FWA_COMPARE_TOKENS) return (fwa_report_estimate){(double)last->tokens, NAN};
+    if (c->kind == FWA_COMPARE_HOURS) return (fwa_report_estimate){hours_of(run), NAN};
+    if (c->kind == FWA_COMPARE_VAL_LOSS) return (fwa_report_estimate){run->last_val_loss, NAN};
+    if (c->kind == FWA_COMPARE_PERPLEXITY) return (fwa_report_estimate){exp(run->last_val_loss), NAN};
     if (c->kind == FWA_COMPARE_SHARE) {
-        const fwa_report_share share = fwa_report_share_mean(run, c->exact, c->low, c->high);
-        return (fwa_compare_cell){100.0 * share.value, 100.0 * share.error};
+        const fwa_report_estimate share = fwa_report_share_mean(run, c->exact, c->low, c->high);
+        return (fwa_report_estimate){100.0 * share.value, 100.0 * share.error};
     }
     const fwa_report_result *result = c->kind == FWA_COMPARE_RESULT ? result_of(run, c->title) : NULL;
-    return result ? (fwa_compare_cell){result->value, result->error} : (fwa_compare_cell){NAN, NAN};
+    return result ? (fwa_report_estimate){result->value, result->error} : (fwa_report_estimate){NAN, NAN};
 }
 
 bool fwa_compare_spreads(fwa_compare_kind kind) {
@@ -125,13 +125,15 @@ static bool add_columns(fwa_compare *t) {
 
 static fwa_compare_cell join(const fwa_report *report, const fwa_report_group *group, const fwa_compare_column *c,
                              double *values) {
-    fwa_compare_cell joined = {NAN, NAN}, one = joined;
+    fwa_compare_cell joined;
+    double error = NAN;
     for (int i = 0; i < group->count; i++) {
-        const fwa_compare_cell single = value_of(&report->run[group->first + i], c);
+        const fwa_report_estimate single = value_of(&report->run[group->first + i], c);
         values[i] = single.value;
-        if (!isnan(single.value)) one = single;
+        if (!isnan(single.value)) error = single.error;
     }
-    if (fwa_sweep_mean(values, group->count, &joined.value, &joined.spread) < 2) return one;
+    joined.runs = fwa_sweep_mean(values, group->count, &joined.value, &joined.spread);
+    if (joined.runs < 2) joined.spread = error;
     if (!fwa_compare_spreads(c->kind)) joined.spread = NAN;
     return joined;
 }
@@ -197,8 +199,9 @@ void fwa_compare_meaning(const fwa_compare *t, fwa_compare_kind first, fwa_compa
     for (int g = 0; g < t->report->groups; g++)
         for (int c = 0; c < t->columns; c++) {
             if (t->column[c].kind < first || t->column[c].kind > last) continue;
-            if (isfinite(t->cell[g * t->columns + c].spread))
-                *(t->report->group[g].count > 1 ? &several : &single) = true;
+            const fwa_compare_cell *cell = &t->cell[g * t->columns + c];
+            several |= isfinite(cell->spread) && cell->runs > 1;
+            single |= isfinite(cell->spread) && cell->runs == 1;
         }
     if (several) fputs("± is the standard deviation (n - 1) over seeds", out);
     if (single) fprintf(out, several ? ", of one seed the standard error" : "± is the standard error of one run");

@@ -28,9 +28,11 @@ typedef struct fwa_compare_column {
     int64_t low, high; // FWA_COMPARE_SHARE: of these widths
 } fwa_compare_column;
 
-// Mean and standard deviation (n - 1) over the runs of a group; of one run its value and standard error. NaN: none.
+// Mean and standard deviation (n - 1) over the runs of a group that have one; of one run its value and standard error.
+// NaN: none.
 typedef struct fwa_compare_cell {
     double value, spread;
+    int runs;
 } fwa_compare_cell;
 
 typedef struct fwa_compare {

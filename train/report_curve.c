@@ -51,7 +51,8 @@ typedef struct view {
 static bool point_of(const fwa_report_run *run, const view *v, int64_t i, fwa_curve_point *point) {
     double error = 0.0;
     if (by_width(v->measure)) {
-        const fwa_report_share share = fwa_report_share_at(run, v->measure == FWA_REPORT_EXACT, run->scores[i].width);
+        const fwa_report_estimate share =
+            fwa_report_share_at(run, v->measure == FWA_REPORT_EXACT, run->scores[i].width);
         point->x = (double)run->scores[i].width;
         point->y = 100.0 * share.value;
         if (isfinite(share.error)) error = 100.0 * share.error;

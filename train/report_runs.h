@@ -13,10 +13,15 @@ extern "C" {
 #define FWA_REPORT_LABEL   64 // bytes of a label, which has at most FWA_REPORT_LETTERS characters
 #define FWA_REPORT_LETTERS 15
 
+// A number and its standard error, of a share p of n examples sqrt(p (1 - p) / (n - 1)). NaN: not measured; not known.
+typedef struct fwa_report_estimate {
+    double value, error;
+} fwa_report_estimate;
+
 // Exact match of the addition task at one width, as `fwa eval --json` writes it.
 typedef struct fwa_report_score {
-    int64_t width, examples; // examples 0: not known
-    double upto, exact;      // shares; NaN: not measured
+    int64_t width;
+    fwa_report_estimate upto, exact;
 } fwa_report_score;
 
 // A number of the other tasks of `fwa eval`: "piqa", "piqa by characters", "wikitext: perplexity".

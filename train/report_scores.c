@@ -22,14 +22,16 @@ static double number_or_nan(const json_t *value) {
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
+static fwa_report_estimate read_share(const json_t *item, const char *measure) {
+    const double share = number_or_nan(json_object_get(item, measure));
+    const json_int_t examples = json_integer_value(json_object_get(item, "examples"));
+    return (fwa_report_estimate){share, examples > 1 ? sqrt(share * (1.0 - share) / (double)(examples - 1)) : NAN};
+}
+
 static bool read_score(const json_t *item, fwa_report_score *score) {
-    const json_t *width = json_object_get(item, "width"), *upto = json_object_get(item, "upto"),
-                 *exact = json_object_get(item, "exact");
-    *score = (fwa_report_score){.width = json_integer_value(width),
-                                .examples = json_integer_value(json_object_get(item, "examples")),
-                                .upto = number_or_nan(upto),
-                                .exact = number_or_nan(exact)};
-    return json_is_integer(width) && (json_is_number(upto) || json_is_number(exact));
+    const json_t *width = json_object_get(item, "width");
+    *score = (fwa_report_score){json_integer_value(width), read_share(item, "upto"), read_share(item, "exact")};
+    return json_is_integer(width) && !(isnan(score->upto.value) && isnan(score->exact.value));
 }
 
 static int by_width(const void *a, const void *b) {
@@ -47,9 +49,8 @@ static void put_score(fwa_report_run *run, const fwa_report_score *score) {
         *known = *score;
         return;
     }
-    known->examples = score->examples;
-    if (!isnan(score->upto)) known->upto = score->upto;
-    if (!isnan(score->exact)) known->exact = score->exact;
+    if (!isnan(score->upto.value)) known->upto = score->upto;
+    if (!isnan(score->exact.value)) known->exact = score->exact;
 }
 
 // Adds the widths of a file to those of other files of the same step; a later step puts earlier ones aside.
@@ -166,24 +167,24 @@ fwa_status fwa_report_scores_read(fwa_report_run *run) {
     return status;
 }
 
-fwa_report_share fwa_report_share_at(const fwa_report_run *run, bool exact, int64_t width) {
+fwa_report_estimate fwa_report_share_at(const fwa_report_run *run, bool exact, int64_t width) {
     return fwa_report_share_mean(run, exact, width, width);
 }
 
-fwa_report_share fwa_report_share_mean(const fwa_report_run *run, bool exact, int64_t low, int64_t high) {
+fwa_report_estimate fwa_report_share_mean(const fwa_report_run *run, bool exact, int64_t low, int64_t high) {
     double sum = 0.0, squares = 0.0; // of shares, and of their standard errors: widths have examples of their own
     int64_t count = 0;
     for (int i = 0; i < run->score_count; i++) {
         const fwa_report_score *score = &run->scores[i];
-        const double share = exact ? score->exact : score->upto;
-        if (score->width < low || score->width > high || isnan(share)) continue;
-        sum += share;
-        squares += score->examples > 1 ? share * (1.0 - share) / (double)(score->examples - 1) : NAN;
+        const fwa_report_estimate share = exact ? score->exact : score->upto;
+        if (score->width < low || score->width > high || isnan(share.value)) continue;
+        sum += share.value;
+        squares += share.error * share.error;
         count++;
     }
-    if (low > high || count != high - low + 1) return (fwa_report_share){NAN, NAN};
+    if (low > high || count != high - low + 1) return (fwa_report_estimate){NAN, NAN};
     const double n = (double)count;
-    return (fwa_report_share){sum / n, squares > 0.0 ? sqrt(squares) / n : NAN};
+    return (fwa_report_estimate){sum / n, squares > 0.0 ? sqrt(squares) / n : NAN};
 }
 
 bool fwa_report_widths_beyond(const fwa_report_run *run, int64_t trained, int64_t *low, int64_t *high) {

@@ -14,15 +14,11 @@ extern "C" {
 // are no JSON.
 FWA_MUST_CHECK fwa_status fwa_report_scores_read(fwa_report_run *run);
 
-// A share of the addition task with its standard error, sqrt(p (1 - p) / (n - 1)) over n examples; NaN where it was not
-// measured, and the error too where no example differs from the others, which says nothing about the next ones.
-typedef struct fwa_report_share {
-    double value, error;
-} fwa_report_share;
-
-fwa_report_share fwa_report_share_at(const fwa_report_run *run, bool exact, int64_t width);
+// Exact match at a width; NaN where it was not measured, and the error too where no example differs from the others,
+// which says nothing about the next ones.
+fwa_report_estimate fwa_report_share_at(const fwa_report_run *run, bool exact, int64_t width);
 // The mean over widths low .. high, all of which must have been measured.
-fwa_report_share fwa_report_share_mean(const fwa_report_run *run, bool exact, int64_t low, int64_t high);
+fwa_report_estimate fwa_report_share_mean(const fwa_report_run *run, bool exact, int64_t low, int64_t high);
 // The widths that were measured beyond `trained` ones, or where there are none all of them; false: no scores.
 bool fwa_report_widths_beyond(const fwa_report_run *run, int64_t trained, int64_t *low, int64_t *high);
 

@@ -79,6 +79,9 @@ JSON
 cat >runs/half/c.json <<JSON
 {"task": "addition", "step": 20, "widths": [{"width": $((trained + 3)), "examples": 101, "upto": 0.5}]}
 JSON
+cat >runs/half/d.json <<JSON
+{"task": "addition", "step": 30, "widths": [{"width": $((trained + 1)), "examples": 11, "exact": 0.0}]}
+JSON
 run "$FWA" report runs/half runs/plain -o both.md --figures pictures
 expect 0 "both.md: 2 runs" "figures in pictures"
 for text in "| upto at $trained, % |" "| upto, mean of $((trained + 1)) to $((trained + 2)), % |"; do

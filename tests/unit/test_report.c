@@ -81,14 +81,17 @@ static void curves_are_means_over_stretches(void **state) {
 }
 
 static void shares_have_the_error_of_their_examples(void **state) {
-    static fwa_report_score scores[] = {{3, 101, 1.0, 0.9}, {4, 101, 0.5, 0.0}, {5, 101, 0.25, 0.0}, {6, 0, 0.5, NAN}};
+    static fwa_report_score scores[] = {{3, {1.0, 0.0}, {0.9, 0.03}},
+                                        {4, {0.5, 0.05}, {0.0, 0.0}},
+                                        {5, {0.25, 0.04}, {0.0, 0.0}},
+                                        {6, {0.5, NAN}, {NAN, NAN}}};
     const fwa_report_run run = {.scores = scores, .score_count = 4};
     int64_t low, high;
     (void)state;
-    fwa_report_share share = fwa_report_share_at(&run, false, 4);
+    fwa_report_estimate share = fwa_report_share_at(&run, false, 4);
     assert_true(share.value == 0.5 && fabs(share.error - 0.05) < 1e-12);
     share = fwa_report_share_mean(&run, false, 4, 5);
-    assert_true(share.value == 0.375 && fabs(share.error - 0.5 * sqrt(0.0025 + 0.001875)) < 1e-12);
+    assert_true(share.value == 0.375 && fabs(share.error - 0.5 * sqrt(0.0025 + 0.0016)) < 1e-12);
     share = fwa_report_share_mean(&run, true, 4, 5); // no example tells anything about the spread
     assert_true(share.value == 0.0 && isnan(share.error));
     assert_true(isnan(fwa_report_share_at(&run, false, 6).error)); // of an unknown number of examples
