@@ -3,6 +3,8 @@
 #define FWA_IO_UTF8_H
 
 #include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,6 +23,12 @@ static inline size_t fwa_utf8_bytes(const unsigned char *text, size_t bytes) {
     if ((c == 0xE0 && second < 0xA0) || (c == 0xED && second > 0x9F)) return 0;
     if ((c == 0xF0 && second < 0x90) || (c == 0xF4 && second > 0x8F)) return 0;
     return length;
+}
+
+// Bytes to skip at the start of line `number` (from 1 on) of JSONL: those of a byte order mark, which a file may begin
+// with.
+static inline size_t fwa_utf8_mark(int64_t number, const char *line, size_t bytes) {
+    return number == 1 && bytes >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
 }
 
 #ifdef __cplusplus

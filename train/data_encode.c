@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "core/shape.h"
+#include "io/utf8.h"
 
 #define SPLIT_BYTES ((size_t)65536)    // of a document's text that decide its split
 #define KEPT_BYTES  ((size_t)16 << 20) // larger buffers are freed after use
@@ -73,8 +74,9 @@ static bool is_blank(const char *text, size_t bytes) {
 
 static fwa_status encode_json(const ring *p, fwa_encoded *e, const fwa_part *part, const char *line) {
     json_error_t error;
-    if (is_blank(line, part->bytes)) return FWA_OK;
-    json_t *object = json_loadb(line, part->bytes, JSON_ALLOW_NUL, &error);
+    const size_t mark = fwa_utf8_mark(part->line, line, part->bytes);
+    if (is_blank(line + mark, part->bytes - mark)) return FWA_OK;
+    json_t *object = json_loadb(line + mark, part->bytes - mark, JSON_ALLOW_NUL, &error);
     const json_t *text = json_object_get(object, p->request->field);
     fwa_status status;
     FWA_CHECK_GOTO(object, FWA_FORMAT, done,

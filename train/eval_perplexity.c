@@ -113,8 +113,11 @@ static fwa_status add_lines(corpus *c, const char *path, FILE *file) {
     size_t capacity = 0;
     ssize_t bytes;
     fwa_status status = FWA_OK;
-    for (int64_t number = 1; status == FWA_OK && (bytes = getline(&line, &capacity, file)) >= 0; number++)
-        if (line[strspn(line, " \t\r\n")] != '\0') status = add_json(c, path, number, line, (size_t)bytes);
+    for (int64_t number = 1; status == FWA_OK && (bytes = getline(&line, &capacity, file)) >= 0; number++) {
+        const size_t mark = fwa_utf8_mark(number, line, (size_t)bytes);
+        const char *text = line + mark;
+        if (text[strspn(text, " \t\r\n")] != '\0') status = add_json(c, path, number, text, (size_t)bytes - mark);
+    }
     free(line);
     return status;
 }

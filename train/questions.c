@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "io/files.h"
+#include "io/utf8.h"
 
 #define CHOICES_MOST 1024
 
@@ -166,7 +167,9 @@ static fwa_status read_lines(fwa_questions *q, FILE *file) {
     fwa_status status = FWA_OK;
     while (status == FWA_OK && (bytes = getline(&text, &capacity, file)) >= 0) {
         number++;
-        if (strlen(text) != (size_t)bytes || !blank(text)) status = parse_line(q, number, text, (size_t)bytes);
+        const size_t mark = fwa_utf8_mark(number, text, (size_t)bytes);
+        if (strlen(text) != (size_t)bytes || !blank(text + mark))
+            status = parse_line(q, number, text + mark, (size_t)bytes - mark);
     }
     free(text);
     FWA_TRY(status);
