@@ -19,6 +19,8 @@ static struct {
     int rank, size;
     char host[64];
     FILE *file;
+    char path[512]; // of the file
+    bool lost;      // a line did not fit into it, and stderr was told
     uint64_t *once; // hashes of the keys logged so far
     size_t once_count, once_capacity;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = FWA_LOG_INFO, .size = 1};
@@ -45,6 +47,8 @@ fwa_status fwa_log_open_file(const char *path) {
     pthread_mutex_lock(&state.lock);
     FILE *before = state.file;
     state.file = file;
+    state.lost = false;
+    snprintf(state.path, sizeof state.path, "%s", path ? path : "");
     pthread_mutex_unlock(&state.lock);
     if (before != NULL) fclose(before);
     return FWA_OK;
@@ -63,11 +67,12 @@ static void prefix_write(FILE *stream, fwa_log_level level) {
         fprintf(stream, "%s: ", level_name(level));
 }
 
-static void line_write(FILE *stream, fwa_log_level level, const char *format, va_list arguments) {
+// Whether all of it was written, with what the caller has put in front.
+static bool line_write(FILE *stream, fwa_log_level level, const char *format, va_list arguments) {
     prefix_write(stream, level);
     vfprintf(stream, format, arguments);
     fputc('\n', stream);
-    fflush(stream);
+    return fflush(stream) == 0 && !ferror(stream);
 }
 
 static void time_write(FILE *stream) {
@@ -78,6 +83,16 @@ static void time_write(FILE *stream) {
         fprintf(stream, "%s ", text);
 }
 
+// Says once that the file takes no more lines; the next ones are tried all the same. The lock is held.
+static void report_loss(int error) {
+    clearerr(state.file);
+    if (state.lost) return;
+    state.lost = true;
+    prefix_write(stderr, FWA_LOG_WARN);
+    fprintf(stderr, "cannot write to %s: %s; lines may be missing there from now on, all of them stand here\n",
+            state.path, strerror(error));
+}
+
 // The lock is held.
 static void log_locked(fwa_log_level level, const char *format, va_list arguments) {
     if (!wanted(level)) return;
@@ -85,10 +100,11 @@ static void log_locked(fwa_log_level level, const char *format, va_list argument
         va_list again;
         va_copy(again, arguments);
         time_write(state.file);
-        line_write(state.file, level, format, again);
+        const bool whole = line_write(state.file, level, format, again);
+        if (!whole) report_loss(errno);
         va_end(again);
     }
-    line_write(stderr, level, format, arguments);
+    (void)line_write(stderr, level, format, arguments);
 }
 
 void fwa_log(fwa_log_level level, const char *format, ...) {

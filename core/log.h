@@ -14,7 +14,8 @@ typedef enum fwa_log_level { FWA_LOG_DEBUG, FWA_LOG_INFO, FWA_LOG_WARN, FWA_LOG_
 
 // Rank of this process and host name, shown in front of warnings and errors when `size` > 1. Call once at start.
 void fwa_log_init(int rank, int size, const char *host);
-// Appends to `path` from now on (NULL closes). The line buffer is flushed after every line.
+// Appends to `path` from now on (NULL closes). The line buffer is flushed after every line. Where that fails, on a full
+// disk for instance, stderr is told once and the caller goes on.
 FWA_MUST_CHECK fwa_status fwa_log_open_file(const char *path);
 void fwa_log(fwa_log_level level, const char *format, ...) FWA_PRINTF(2, 3);
 // Logs the text once per process for each distinct `key` (kernel choices, epochs).

@@ -1,12 +1,14 @@
 // Messages, traces, exit codes, and the log.
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -189,11 +191,59 @@ static void test_log_file(void **state) {
     assert_non_null(strstr(fwa_error_message(), "No such file"));
 }
 
+// What `lines` lines to the log leave on stderr where files may have 100 bytes.
+static void log_without_room(int lines, char *text, size_t bytes) {
+    int ends[2];
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(pipe(ends), 0);
+    const int kept = dup(2);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    small = before;
+    small.rlim_cur = 100;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    dup2(ends[1], 2);
+    for (int i = 0; i < lines; i++) fwa_log_info("line %d is there", i);
+    dup2(kept, 2);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    close(ends[1]);
+    close(kept);
+    size_t got = 0;
+    for (ssize_t n; (n = read(ends[0], text + got, bytes - 1 - got)) > 0;) got += (size_t)n;
+    text[got] = '\0';
+    close(ends[0]);
+}
+
+static void test_log_file_without_room(void **state) {
+    (void)state;
+    char folder[] = "/tmp/fwa_log_XXXXXX", path[64], text[8192], wanted[160];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/log.txt", folder);
+    snprintf(wanted, sizeof wanted, "warning: cannot write to %s: File too large; ", path);
+    for (int round = 0; round < 2; round++) { // said once for each file that was opened
+        assert_int_equal(fwa_log_open_file(path), FWA_OK);
+        log_without_room(50, text, sizeof text);
+        assert_int_equal(occurrences(text, "cannot write"), 1);
+        assert_non_null(strstr(text, wanted));
+        assert_int_equal(occurrences(text, " is there\n"), 50);
+    }
+    fwa_log_info("room again");
+    assert_int_equal(fwa_log_open_file(NULL), FWA_OK);
+    read_all(path, text, sizeof text);
+    assert_non_null(strstr(text, " line 0 is there\n"));
+    assert_null(strstr(text, "line 49"));
+    assert_non_null(strstr(text, " room again\n"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_message_and_trace),        cmocka_unit_test(test_message_can_quote_the_one_before),
         cmocka_unit_test(test_long_messages_are_marked), cmocka_unit_test(test_errors_belong_to_a_thread),
         cmocka_unit_test(test_exit_codes_and_names),     cmocka_unit_test(test_log_file),
+        cmocka_unit_test(test_log_file_without_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
