@@ -27,10 +27,10 @@ for kind in marked alone; do
         check "$kind-$name.jsonl has other scores" diff without.txt with.txt
     done
     for file in plain $kind-plain; do
-        run "$FWA" data tokenize $file.jsonl --tokenizer bytes --val 0 --out $file
+        run "$FWA" data tokenize "$file.jsonl" --tokenizer bytes --val 0 --out "$file"
         expect 0
     done
-    check "$kind-plain.jsonl has other tokens" cmp plain/train_000000.bin $kind-plain/train_000000.bin
+    check "$kind-plain.jsonl has other tokens" cmp plain/train_000000.bin "$kind-plain"/train_000000.bin
     rm -r plain
 done
 
