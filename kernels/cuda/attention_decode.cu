@@ -109,7 +109,7 @@ template <int per> __device__ void join_warps(const running<per> &sum, const dec
 }
 
 template <typename T, int per>
-__global__ void __launch_bounds__(32 * warps) part_kernel(const __grid_constant__ decode_task a) {
+__global__ void __launch_bounds__(32 * warps) decode_part_kernel(const __grid_constant__ decode_task a) {
     const int64_t part = blockIdx.x % a.parts, head = blockIdx.x / a.parts;
     const int64_t h = head % a.H, b = head / a.H, hq = h / a.group;
     const T *own_q = static_cast<const T *>(a.q) + b * a.q_at.b + hq * a.q_at.head;
@@ -128,7 +128,8 @@ __global__ void __launch_bounds__(32 * warps) part_kernel(const __grid_constant_
     join_warps<per>(sum, a, a.partial + blockIdx.x * (2 + a.V));
 }
 
-template <typename T> __global__ void __launch_bounds__(32 * warps) join_kernel(const __grid_constant__ decode_task a) {
+template <typename T>
+__global__ void __launch_bounds__(32 * warps) decode_join_kernel(const __grid_constant__ decode_task a) {
     const int64_t head = blockIdx.x, h = head % a.H, b = head / a.H, width = 2 + a.V;
     const float *partial = a.partial + head * a.parts * width;
     float top = -FLT_MAX, total = 0.0f;
@@ -170,13 +171,13 @@ decode_task task_of(const fwa_mixer_call *call, float scale) {
 template <typename T> fwa_status run(fwa_stream *stream, const decode_task &a, int64_t heads) {
     const auto blocks = static_cast<unsigned>(heads * a.parts);
     const int64_t columns = fwa_max(a.K, a.V);
-    const auto kernel = columns <= 32    ? part_kernel<T, 1>
-                        : columns <= 64  ? part_kernel<T, 2>
-                        : columns <= 128 ? part_kernel<T, 4>
-                                         : part_kernel<T, 8>;
+    const auto kernel = columns <= 32    ? decode_part_kernel<T, 1>
+                        : columns <= 64  ? decode_part_kernel<T, 2>
+                        : columns <= 128 ? decode_part_kernel<T, 4>
+                                         : decode_part_kernel<T, 8>;
     kernel<<<blocks, 32 * warps, 0, stream->handle>>>(a);
     FWA_CUDA_LAUNCHED();
-    join_kernel<T><<<static_cast<unsigned>(heads), 32 * warps, 0, stream->handle>>>(a);
+    decode_join_kernel<T><<<static_cast<unsigned>(heads), 32 * warps, 0, stream->handle>>>(a);
     FWA_CUDA_LAUNCHED();
     return FWA_OK;
 }

@@ -57,7 +57,8 @@ starts starts_of(fwa_tensor reset) {
 
 // first[b,t]: the number of the last key up to t at which a document begins. A block a sequence; a thread looks through
 // neighbouring numbers, then over what the threads before it found.
-__global__ void __launch_bounds__(1024) first_kernel(const flash::task a, const starts earlier, const starts own) {
+__global__ void __launch_bounds__(1024)
+    flash_first_kernel(const flash::task a, const starts earlier, const starts own) {
     __shared__ int32_t last[1024];
     const int lane = static_cast<int>(threadIdx.x), b = static_cast<int>(blockIdx.x), count = a.before + a.T;
     const int share = (count + 1023) / 1024, begin = min(lane * share, count), end = min(begin + share, count);
@@ -95,8 +96,8 @@ fwa_status bind(fwa_stream *stream, const attention_task &call, bool backward, f
     a->lse = call.lse;
     plan(call, backward, &scratch, a);
     if (!a->first) return FWA_OK;
-    first_kernel<<<static_cast<unsigned>(s.B), 1024, 0, stream->handle>>>(*a, starts_of(call.earlier_reset),
-                                                                          starts_of(call.reset));
+    flash_first_kernel<<<static_cast<unsigned>(s.B), 1024, 0, stream->handle>>>(*a, starts_of(call.earlier_reset),
+                                                                                starts_of(call.reset));
     FWA_CUDA_TRY(cudaGetLastError());
     return FWA_OK;
 }

@@ -316,13 +316,13 @@ template <int K, int V, bool cut> struct keys_block {
 };
 
 template <int K, int V, bool cut, int least>
-__global__ void __launch_bounds__(threads, least) queries_kernel(const __grid_constant__ task a) {
+__global__ void __launch_bounds__(threads, least) flash_queries_kernel(const __grid_constant__ task a) {
     extern __shared__ __align__(1024) unsigned char memory[];
     queries_block<K, V, cut>(a, memory).run();
 }
 
 template <int K, int V, bool cut, int least>
-__global__ void __launch_bounds__(threads, least) keys_kernel(const __grid_constant__ task a) {
+__global__ void __launch_bounds__(threads, least) flash_keys_kernel(const __grid_constant__ task a) {
     extern __shared__ __align__(1024) unsigned char memory[];
     keys_block<K, V, cut>(a).run(memory);
 }
@@ -336,8 +336,10 @@ template <int K, int V, int least_dq, int least_dkv> fwa_status launch(const fwa
                   dkv_bytes = keys_block<K, V, false>::shared_bytes;
     static_assert(dq_bytes == queries_block<K, V, true>::shared_bytes, "earlier keys go through the same memory");
     static_assert(dkv_bytes == keys_block<K, V, true>::shared_bytes, "earlier keys go through the same memory");
-    const auto dq_kernel = a.n > 0 ? queries_kernel<K, V, true, least_dq> : queries_kernel<K, V, false, least_dq>;
-    const auto dkv_kernel = a.n > 0 ? keys_kernel<K, V, true, least_dkv> : keys_kernel<K, V, false, least_dkv>;
+    const auto dq_kernel =
+        a.n > 0 ? flash_queries_kernel<K, V, true, least_dq> : flash_queries_kernel<K, V, false, least_dq>;
+    const auto dkv_kernel =
+        a.n > 0 ? flash_keys_kernel<K, V, true, least_dkv> : flash_keys_kernel<K, V, false, least_dkv>;
     FWA_CUDA_TRY(cudaFuncSetAttribute(dq_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dq_bytes));
     FWA_CUDA_TRY(cudaFuncSetAttribute(dkv_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dkv_bytes));
     dq_kernel<<<dq_blocks, threads, dq_bytes, stream->handle>>>(a);

@@ -186,14 +186,15 @@ template <int K, int V, int N, bool cut> struct forward_block {
 };
 
 template <int K, int V, int N, bool cut, int least>
-__global__ void __launch_bounds__(threads, least) forward_kernel(const __grid_constant__ task a) {
+__global__ void __launch_bounds__(threads, least) flash_forward_kernel(const __grid_constant__ task a) {
     extern __shared__ __align__(1024) unsigned char memory[];
     forward_block<K, V, N, cut>(a, memory).run();
 }
 
 // `least` blocks are to share a multiprocessor.
 template <int K, int V, int N, int least> fwa_status launch(cudaStream_t stream, int multiprocessors, const task &a) {
-    const auto kernel = a.n > 0 ? forward_kernel<K, V, N, true, least> : forward_kernel<K, V, N, false, least>;
+    const auto kernel =
+        a.n > 0 ? flash_forward_kernel<K, V, N, true, least> : flash_forward_kernel<K, V, N, false, least>;
     constexpr int bytes = forward_block<K, V, N, false>::shared_bytes;
     static_assert(bytes == forward_block<K, V, N, true>::shared_bytes, "earlier keys go through the same memory");
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));

@@ -22,7 +22,7 @@ struct merge_task {
     float *lse; // null: not wanted
 };
 
-__global__ void __launch_bounds__(256) merge_kernel(const __grid_constant__ merge_task m) {
+__global__ void __launch_bounds__(256) attention_merge_kernel(const __grid_constant__ merge_task m) {
     const int64_t packs = m.V / columns, count = m.B * m.T * m.H * packs;
     for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
          i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
@@ -56,7 +56,7 @@ fwa_status attention_merge(fwa_stream *stream, const attention_task &a, const fl
                           own_lse,
                           other,
                           a.lse};
-    merge_kernel<<<grid(stream, s.B * s.T * s.H * (s.V / columns), 256, 16), 256, 0, stream->handle>>>(m);
+    attention_merge_kernel<<<grid(stream, s.B * s.T * s.H * (s.V / columns), 256, 16), 256, 0, stream->handle>>>(m);
     FWA_CUDA_LAUNCHED();
     return FWA_OK;
 }

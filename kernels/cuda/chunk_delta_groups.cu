@@ -225,8 +225,8 @@ template <int K, bool alone> __device__ void forward_slice(const delta_task &a, 
 
 template <int K, bool alone>
 __global__ void __launch_bounds__(group_block_threads, 1)
-    delta_forward_kernel(const __grid_constant__ delta_task a, const __grid_constant__ group_pass pass,
-                         const __grid_constant__ group_maps maps) {
+    delta_forward_groups_kernel(const __grid_constant__ delta_task a, const __grid_constant__ group_pass pass,
+                                const __grid_constant__ group_maps maps) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const group_memory<K> m(memory, pass);
     group_begin(a, m);
@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(group_block_threads, 1)
 
 template <int K, bool alone> fwa_status launch_forward(cudaStream_t stream, const delta_task &task, int V, int slices) {
     const group_pass pass = group_pass_of(task, V, slices, alone);
-    const auto kernel = delta_forward_kernel<K, alone>;
+    const auto kernel = delta_forward_groups_kernel<K, alone>;
     const auto blocks = static_cast<unsigned>(task.segments * pass.blocks);
     const auto threads = static_cast<unsigned>((pass.groups + 1) * group_threads);
     const int bytes = group_bytes<K>(pass);

@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 // D_t = d_o_t . o_t
-__global__ void __launch_bounds__(map_threads) sums_kernel(const __grid_constant__ mixer_task a) {
+__global__ void __launch_bounds__(map_threads) attention_sums_kernel(const __grid_constant__ mixer_task a) {
     each_row(a.B * a.H * a.T, [&](int64_t row) {
         float sum = 0.0f;
         for (int64_t c = threadIdx.x % 32; c < a.Vp; c += 32) sum += a.d_os[row * a.Vp + c] * a.os[row * a.Vp + c];
@@ -282,7 +282,7 @@ fwa_status attention_forward(cudaStream_t stream, const mixer_task &task) {
 fwa_status attention_backward(cudaStream_t stream, const mixer_task &task) {
     const int64_t queries = fwa_ceil_div(task.T, tile), rows = fwa_ceil_div(task.rows, tile);
     const int64_t keys = fwa_ceil_div(task.Kp, width), both = fwa_max(keys, fwa_ceil_div(task.Vp, width));
-    FWA_LAUNCH(sums_kernel, row_blocks(task.B * task.H * task.T), map_threads, 0, stream, task);
+    FWA_LAUNCH(attention_sums_kernel, row_blocks(task.B * task.H * task.T), map_threads, 0, stream, task);
     FWA_LAUNCH(attention_dq_kernel, grid(task, queries, keys), threads, 0, stream, task, queries, keys);
     FWA_LAUNCH(attention_dkv_kernel, grid(task, rows, both), threads, 0, stream, task, rows, both);
     return FWA_OK;

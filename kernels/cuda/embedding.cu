@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(256)
 
 // What the sort works on: tokens outside the table sort behind all others.
 __global__ void __launch_bounds__(256)
-    keys_kernel(uint32_t *keys, int32_t *row, const int32_t *tokens, int64_t R, int64_t entries) {
+    embedding_keys_kernel(uint32_t *keys, int32_t *row, const int32_t *tokens, int64_t R, int64_t entries) {
     const int64_t r = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     if (r >= R) return;
     keys[r] = static_cast<uint32_t>(tokens[r] >= 0 && tokens[r] < entries ? tokens[r] : entries);
@@ -70,7 +70,7 @@ template <int N> __device__ void add_to(float *to, const pack<float, N> &sum) {
 // partial[pieces][2][D]: of piece p, the run that began before it, and the run that begins in it and goes on.
 template <typename T, int N>
 __global__ void __launch_bounds__(sum_threads)
-    piece_kernel(rows<float> dw, float *partial, rows<const T> dy, sorted list, int64_t D) {
+    embedding_piece_kernel(rows<float> dw, float *partial, rows<const T> dy, sorted list, int64_t D) {
     const int64_t d = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N, p = blockIdx.x;
     if (d >= D) return;
     const int64_t begin = p * list.piece, end = list.end(p);
@@ -112,7 +112,7 @@ __device__ int64_t run_last(const sorted &list, int64_t i) {
 // Adds up the runs that begin in piece p and end in a later one.
 template <int N>
 __global__ void __launch_bounds__(sum_threads)
-    edge_kernel(rows<float> dw, const float *partial, sorted list, int64_t D) {
+    embedding_edge_kernel(rows<float> dw, const float *partial, sorted list, int64_t D) {
     const int64_t d = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N, p = blockIdx.x;
     const int64_t begin = p * list.piece, end = list.end(p);
     if (d >= D || !list.joined(end)) return;
@@ -186,7 +186,7 @@ template <typename T> fwa_status add_rows(fwa_stream *stream, fwa_tensor dw, fwa
     while ((entries >> bits) > 0) bits++;
     layout at;
     FWA_TRY(make_layout(stream, R, bits, &at));
-    keys_kernel<<<static_cast<unsigned>(fwa_ceil_div(R, 256)), 256, 0, stream->handle>>>(
+    embedding_keys_kernel<<<static_cast<unsigned>(fwa_ceil_div(R, 256)), 256, 0, stream->handle>>>(
         at.keys, at.row, data_of<const int32_t>(tokens), R, entries);
     FWA_CUDA_LAUNCHED();
     FWA_CUDA_TRY(cub::DeviceRadixSort::SortPairs(at.sort, at.sort_bytes, at.keys, at.sorted_keys, at.row, at.sorted_row,
@@ -203,8 +203,8 @@ template <typename T> fwa_status add_rows(fwa_stream *stream, fwa_tensor dw, fwa
     const dim3 blocks(pieces, static_cast<unsigned>(fwa_ceil_div(lanes, threads)));
     FWA_CHECK(blocks.y <= 65535, FWA_UNSUPPORTED, "D = %lld is too wide for embedding_backward on CUDA",
               static_cast<long long>(D));
-    auto *sum = packed ? piece_kernel<T, N> : piece_kernel<T, 1>;
-    auto *edges = packed ? edge_kernel<N> : edge_kernel<1>;
+    auto *sum = packed ? embedding_piece_kernel<T, N> : embedding_piece_kernel<T, 1>;
+    auto *edges = packed ? embedding_edge_kernel<N> : embedding_edge_kernel<1>;
     sum<<<blocks, threads, 0, stream->handle>>>(rows_of<float>(dw), at.partial, rows_of<const T>(dy), list, D);
     FWA_CUDA_LAUNCHED();
     edges<<<blocks, threads, 0, stream->handle>>>(rows_of<float>(dw), at.partial, list, D);

@@ -17,7 +17,7 @@ using namespace fwa;
 constexpr int64_t shared_rows = 54;   // 2 s^2 doubles in 48 KB
 constexpr int64_t large_blocks = 512; // warps that share task.jacobi
 
-__global__ void __launch_bounds__(map_threads) norms_kernel(const __grid_constant__ mixer_task a) {
+__global__ void __launch_bounds__(map_threads) energy_norms_kernel(const __grid_constant__ mixer_task a) {
     each_row(a.B * a.Hq * a.rows, [&](int64_t row) {
         const float *x = a.xs + row * a.Kp;
         double sum = 0;
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(map_threads) norms_kernel(const __grid_constan
     });
 }
 
-__global__ void __launch_bounds__(map_threads) mean_kernel(const __grid_constant__ mixer_task a) {
+__global__ void __launch_bounds__(map_threads) energy_mean_kernel(const __grid_constant__ mixer_task a) {
     each_element(a.B * a.Hq * a.T, [&](int64_t i) {
         const int64_t t = i % a.T, head = i / a.T, b = head / a.Hq, pairs = a.pairs(b, t);
         double sum = 0;
@@ -156,7 +156,7 @@ int64_t largest_matrix(const mixer_task &task) {
     return window < task.K ? window : task.K;
 }
 
-__global__ void __launch_bounds__(32) top_kernel(const __grid_constant__ mixer_task a, int64_t most) {
+__global__ void __launch_bounds__(32) energy_top_kernel(const __grid_constant__ mixer_task a, int64_t most) {
     extern __shared__ double matrices[];
     double *memory = a.jacobi ? a.jacobi + blockIdx.x * 2 * most * most : matrices;
     each_row(a.B * a.Hq * a.T, [&](int64_t i) { top_step(a, i, memory, most, static_cast<int>(threadIdx.x)); });
@@ -174,15 +174,15 @@ size_t energy_work(const mixer_task &task) {
 
 fwa_status energy_forward(cudaStream_t stream, const mixer_task &task) {
     if (task.energies == energy_kind::mean) {
-        FWA_LAUNCH(norms_kernel, row_blocks(task.B * task.Hq * task.rows), map_threads, 0, stream, task);
-        FWA_LAUNCH(mean_kernel, element_blocks(task.B * task.Hq * task.T), map_threads, 0, stream, task);
+        FWA_LAUNCH(energy_norms_kernel, row_blocks(task.B * task.Hq * task.rows), map_threads, 0, stream, task);
+        FWA_LAUNCH(energy_mean_kernel, element_blocks(task.B * task.Hq * task.T), map_threads, 0, stream, task);
         return FWA_OK;
     }
     const int64_t s = largest_matrix(task), steps = task.B * task.Hq * task.T;
     const int64_t most = task.jacobi ? large_blocks : 16384;
     const auto blocks = static_cast<unsigned>(steps < most ? steps : most);
     const size_t shared = task.jacobi ? 0 : static_cast<size_t>(2 * s * s) * sizeof(double);
-    FWA_LAUNCH(top_kernel, blocks, 32, shared, stream, task, s);
+    FWA_LAUNCH(energy_top_kernel, blocks, 32, shared, stream, task, s);
     return FWA_OK;
 }
 

@@ -68,7 +68,7 @@ __device__ float pull_factor(const fwa_feature_options &options, int64_t K) {
 // pull[b,t,h] = c of every head, for heads wider than a lane group; one warp a head.
 template <typename T, int TAPS>
 __global__ void __launch_bounds__(block_threads)
-    pull_kernel(float *pull, const T *dy, const float *rstd, conv_input<T> in, fwa_feature_options options) {
+    features_pull_kernel(float *pull, const T *dy, const float *rstd, conv_input<T> in, fwa_feature_options options) {
     const int64_t heads = in.B * in.steps * in.H;
     for (int64_t row = static_cast<int64_t>(blockIdx.x) * (block_threads / 32) + threadIdx.x / 32; row < heads;
          row += static_cast<int64_t>(gridDim.x) * (block_threads / 32)) {
@@ -242,7 +242,7 @@ fwa_status launch(fwa_stream *stream, const gradients<T> &out, float *dw, const 
               static_cast<long long>(in.H * in.K), in.W);
     auto *pull = static_cast<float *>(stream->workspace), *partial = pull + pull_bytes / sizeof(float);
     if (options->norm != FWA_NORM_NONE) {
-        auto *kernel = in.W <= 4 ? pull_kernel<T, 4> : pull_kernel<T, most_taps>;
+        auto *kernel = in.W <= 4 ? features_pull_kernel<T, 4> : features_pull_kernel<T, most_taps>;
         const unsigned blocks = grid(stream, in.B * in.steps * in.H, block_threads / 32, 16);
         kernel<<<blocks, block_threads, 0, stream->handle>>>(pull, out.dy, out.rstd, in, *options);
         FWA_CUDA_LAUNCHED();

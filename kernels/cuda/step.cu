@@ -52,7 +52,7 @@ __device__ sums block_sums(sums own) {
     return shared[0];
 }
 
-template <typename F> __global__ void __launch_bounds__(threads) sum_kernel(sums *partial, F term, int64_t n) {
+template <typename F> __global__ void __launch_bounds__(threads) sum_parts_kernel(sums *partial, F term, int64_t n) {
     const int64_t step = static_cast<int64_t>(gridDim.x) * threads;
     int64_t i = static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x;
     sums own = {0.0, 0.0};
@@ -70,7 +70,7 @@ template <typename F> __global__ void __launch_bounds__(threads) sum_kernel(sums
 }
 
 // *value += and *count += the sums of the blocks; count may be absent.
-__global__ void __launch_bounds__(threads) finish_kernel(double *value, double *count, const sums *partial, int n) {
+__global__ void __launch_bounds__(threads) sum_finish_kernel(double *value, double *count, const sums *partial, int n) {
     sums own = {0.0, 0.0};
     for (int i = threadIdx.x; i < n; i += threads) own.value += partial[i].value, own.count += partial[i].count;
     const sums all = block_sums(own);
@@ -83,9 +83,9 @@ template <typename F> fwa_status accumulate(fwa_stream *stream, double *value, d
     if (n == 0) return FWA_OK;
     const auto blocks = static_cast<int>(fwa_min(fwa_ceil_div(n, threads * unroll), most_blocks));
     auto *partial = static_cast<sums *>(stream->workspace);
-    sum_kernel<<<static_cast<unsigned>(blocks), threads, 0, stream->handle>>>(partial, term, n);
+    sum_parts_kernel<<<static_cast<unsigned>(blocks), threads, 0, stream->handle>>>(partial, term, n);
     FWA_CUDA_LAUNCHED();
-    finish_kernel<<<1, threads, 0, stream->handle>>>(value, count, partial, blocks);
+    sum_finish_kernel<<<1, threads, 0, stream->handle>>>(value, count, partial, blocks);
     FWA_CUDA_LAUNCHED();
     return FWA_OK;
 }
