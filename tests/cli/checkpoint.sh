@@ -23,6 +23,18 @@ check "diff does not name a moment" grep -q '^v/blocks.0.mixer.q.weight: 1024 of
 run "$FWA" checkpoint diff $newest runs/run/checkpoints/step_00000002 --tolerance 100
 expect 1
 check "a wide tolerance leaves tensors apart: $(tail -n 1 out)" grep -q ', 0 differ$' out
+# Runs that differ in a key of the configuration alone, and in their rates.
+# shellcheck disable=SC2086 # several words
+{
+    trained 2 twin tiny.yaml $settings train.steps=4 checkpoint.every=4 guard.spike_factor=9
+    trained 2 rates tiny.yaml $settings train.steps=2 optimizer.lr=2.9e-3
+}
+run "$FWA" checkpoint diff $newest runs/twin
+expect 1 "differ"
+check "other than one key: $(cat out)" test "$(grep -c -v 'bit for bit' out) $(grep -c '^guard.spike_factor: 10 -> 9$' out)" = "1 1"
+run "$FWA" checkpoint diff runs/run/checkpoints/step_00000002 runs/rates
+expect 1 "differ"
+check "not the mean of the gradients' norms: $(cat out)" grep -q '^norm_mean: ' out
 run "$FWA" checkpoint pack runs/run --out plain.h5
 expect 0
 check "nothing was packed" test -s plain.h5

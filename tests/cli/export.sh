@@ -54,6 +54,31 @@ run "$FWA" import llama runs/llama
 expect 0
 run "$FWA" export runs/llama llama2 --to llama
 check "other weights" cmp llama/model.safetensors llama2/model.safetensors
+# A reader that knows LLaMA alone gets the same logits: the scale of this model's stands in its last norm.
+mkdir foreign
+sed 's/"fwa"/"other"/' llama/config.json >foreign/config.json
+cp llama/model.safetensors foreign
+run "$FWA" import foreign runs/foreign
+expect 0
+for name in soft foreign; do
+    run "$FWA" export runs/$name logits-$name --logits 20
+    expect 0
+    od -An -v -tf4 -w4 logits-$name/logits.safetensors | tail -n $((20 * 259)) >$name.txt
+done
+# shellcheck disable=SC2016 # awk's variables, not the shell's
+check "other logits" awk '
+NR == FNR { one[FNR] = $1; next }
+{ d = one[FNR] - $1; squares += d * d; size += $1 * $1 }
+END { exit !(FNR == 20 * 259 && size > 100 && squares < 1e-10 * size) }' soft.txt foreign.txt
+for change in tie_word_embeddings:true:false rope_theta:1:5 rms_norm_eps:1:3 attention_bias:false:true; do
+    key=${change%%:*} values=${change#*:}
+    sed "s/\"$key\": ${values%:*}/\"$key\": ${values#*:}/" foreign/config.json >config.json
+    check_not "no $key" cmp -s config.json foreign/config.json
+    mkdir "foreign-$key"
+    cp config.json llama/model.safetensors "foreign-$key"
+    run "$FWA" import "foreign-$key" runs/other
+    expect 2 "$key"
+done
 run "$FWA" export runs/plain none --to llama
 expect 2 "layer 0 has rule falcon1" "--to safetensors"
 sed -e 's/"hidden_size": 32/"hidden_size": 64/' -e 's/"fwa"/"other"/' llama/config.json >wrong.json

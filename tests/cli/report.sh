@@ -38,6 +38,12 @@ check "the last validation loss is not that of the metrics" grep -qF ">$(grep va
 run "$FWA" report runs/plain -o again.html
 check "a second page of the same run is another" cmp plain.html again.html
 
+mkdir runs/worse # the last one, not the best
+cp runs/plain/config.yaml runs/worse
+sed '$s/"val_loss":[^,]*/"val_loss":9.25/' runs/plain/metrics.jsonl >runs/worse/metrics.jsonl
+run "$FWA" report runs/worse -o worse.html
+check "the validation loss is not that of the last row" grep -qF '>9.2500<' worse.html
+
 # Accuracy by width, where fwa eval has left it in the run folder.
 check_not "accuracy that nobody measured" grep -q "Exact match" plain.html
 on 1 eval runs/plain --widths 1-4 --examples 20 --json runs/plain/addition.json

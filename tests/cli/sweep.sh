@@ -117,6 +117,23 @@ at=$(wc -l <"runs/killed/lr=3e-3,seed=0/metrics.jsonl")
 run "$FWA" sweep killed.yaml --point 1 train.stop_after=$((at + 5))
 expect 0 "at step $at"
 
+# A child that does not hear the first request to stop is told to end by the second.
+cat >deaf.sh <<'SH'
+trap '' USR1
+trap 'echo ended >deaf.txt; exit 9' TERM
+echo there >deaf.txt
+while :; do sleep 0.1; done
+SH
+start "$FWA" sweep killed.yaml run.dir=deaf --launch 'sh deaf.sh'
+until [ -s deaf.txt ]; do sleep 0.02; done
+kill -TERM "$background"
+sleep 0.3
+check "the first request ended it" grep -q there deaf.txt
+kill -TERM "$background"
+ended
+expect 75
+check "the second request did not end it" grep -q ended deaf.txt
+
 # Mistakes: all of them at once with their places, before anything is started.
 cat >wrong.yaml <<'YAML'
 base: tiny.yaml

@@ -6,6 +6,7 @@
 
 #include "tests/checkpoint_check.h"
 #include "tests/sync_log.h"
+#include "train/checkpoint_diff.h"
 
 static void open_step(fwa_checkpoint **checkpoint, int64_t step) {
     char name[64];
@@ -210,6 +211,38 @@ static void missing_and_double_rows_are_not_published(void **state) {
     }
 }
 
+// The distance that is told is that of all values, and what stays within a tolerance is not told.
+static void differences_are_measured(void **state) {
+    (void)state;
+    fwa_checkpoint *a, *b;
+    double squares = 0, size = 0, told = NAN;
+    check_ok(test_save(temp_folder, 1));
+    check_ok(test_save(temp_folder, 2));
+    open_step(&a, 1);
+    open_step(&b, 2);
+    for (int64_t i = 0; i < test_params[0].shape[0] * test_columns(&test_params[0]); i++) {
+        const double one = test_value(0, 0, i, 1), other = test_value(0, 0, i, 2);
+        squares += (one - other) * (one - other);
+        size += other * other;
+    }
+    for (int wide = 0; wide < 2; wide++) {
+        bool same = true;
+        char *text = NULL;
+        size_t bytes = 0;
+        FILE *out = open_memstream(&text, &bytes);
+        check_ok(fwa_checkpoint_diff(a, b, wide ? 1.01 * told : 0, out, &same));
+        fclose(out);
+        assert_false(same);
+        const char *line = strstr(text, "master/embedding.weight: ");
+        if (wide) assert_null(line);
+        if (!wide) assert_int_equal(sscanf(strstr(line, "RMS"), "RMS %lf", &told), 1);
+        free(text);
+    }
+    assert_true(fabs(told - sqrt(squares / size)) < 0.01 * told);
+    fwa_checkpoint_close(a);
+    fwa_checkpoint_close(b);
+}
+
 static void rows_have_checksums(void **state) {
     (void)state;
     check_ok(test_save(temp_folder, 4));
@@ -333,6 +366,7 @@ int main(void) {
         temp_test(pack_needs_no_shards),
         temp_test(large_tensors_keep_every_element),
         temp_test(missing_and_double_rows_are_not_published),
+        temp_test(differences_are_measured),
         temp_test(rows_have_checksums),
         temp_test(file_locks_are_not_needed),
         temp_test(same_step_is_replaced),

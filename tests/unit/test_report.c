@@ -6,6 +6,7 @@
 #include "io/tfevents.h"
 #include "tests/temp_folder.h"
 #include "train/report_axis.h"
+#include "train/report_compare.h"
 #include "train/report_curve.h"
 #include "train/report_figure.h"
 #include "train/report_scores.h"
@@ -101,6 +102,39 @@ static void shares_have_the_error_of_their_examples(void **state) {
     assert_true(fwa_report_widths_beyond(&run, 8, &low, &high) && low == 3 && high == 6);
 }
 
+static double cell_of(const fwa_compare *t, const char *title) {
+    for (int c = 0; c < t->columns; c++)
+        if (!strcmp(t->column[c].title, title)) return t->cell[c].value;
+    return NAN;
+}
+
+// Hours add up what each row stands for; widths that were trained on are not beyond them, whoever measured them alone.
+static void a_table_compares_what_runs_say(void **state) {
+    static fwa_metrics_row rows[] = {{.step = 10, .tokens = 3600, .tokens_per_s = 1, .val_loss = NAN},
+                                     {.step = 20, .tokens = 7200, .tokens_per_s = 2, .val_loss = 3}};
+    static fwa_report_score beyond[] = {{6, 101, 1.0, 0.9}, {7, 101, 0.5, 0.25}, {8, 101, 0.25, 0.0}},
+                            within[] = {{5, 101, 0.5, 0.5}, {6, 101, 1.0, 0.5}};
+    fwa_config config;
+    fwa_compare table;
+    (void)state;
+    memset(&config, 0, sizeof config);
+    config.task.name = FWA_TASK_ADDITION;
+    config.task.width_max = 6;
+    fwa_report_run runs[2] = {
+        {.rows = rows, .count = 2, .last_val_loss = 3, .config = &config, .scores = beyond, .score_count = 3},
+        {.rows = rows, .count = 1, .last_val_loss = NAN, .config = &config, .scores = within, .score_count = 2}};
+    fwa_report_group groups[2] = {{.first = 0, .count = 1}, {.first = 1, .count = 1}};
+    const fwa_report report = {.run = runs, .group = groups, .runs = 2, .groups = 2};
+    check_ok(fwa_compare_make(&table, &report));
+    assert_true(fabs(cell_of(&table, "hours of updates") - 1.5) < 1e-12);
+    assert_true(cell_of(&table, "updates") == 20 && cell_of(&table, "tokens") == 7200);
+    assert_true(cell_of(&table, "validation loss") == 3);
+    assert_true(fabs(cell_of(&table, "upto at 6, %") - 100) < 1e-12);
+    assert_true(fabs(cell_of(&table, "upto, mean of 7 to 8, %") - 37.5) < 1e-12);
+    assert_true(fabs(cell_of(&table, "exact, mean of 7 to 8, %") - 12.5) < 1e-12);
+    fwa_compare_free(&table);
+}
+
 static void text_is_no_markup(void **state) {
     char *text = NULL;
     size_t bytes = 0;
@@ -194,6 +228,7 @@ int main(void) {
         cmocka_unit_test(ticks_of_an_axis_share_a_unit),
         cmocka_unit_test(curves_are_means_over_stretches),
         cmocka_unit_test(shares_have_the_error_of_their_examples),
+        cmocka_unit_test(a_table_compares_what_runs_say),
         cmocka_unit_test(text_is_no_markup),
         cmocka_unit_test(numbers_fit),
         cmocka_unit_test(figures_take_any_curve),
