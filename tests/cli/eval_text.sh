@@ -159,6 +159,23 @@ cut -c 1-60 shots-2.scores >other.txt
 check "shots depend on ranks" cmp -s one.txt other.txt
 check_not "shots do not depend on the seed" cmp -s shots-1.scores shots-3.scores
 
+# What --cut leaves of a context is its end.
+printf '{"query": "%s", "choices": ["b", "c"], "gold": 0}\n' "$(cut -c 1-80 text.txt)" >long.jsonl
+printf '{"query": "%s", "choices": ["b", "c"], "gold": 0}\n' "$(cut -c 34-80 text.txt)" >end.jsonl
+evaluate 1 mc long.jsonl --cut --scores long.scores
+expect 0
+evaluate 1 mc end.jsonl --scores end.scores
+expect 0
+check "another part of the context is left" test "$(cut -d '[' -f 2 long.scores)" = "$(cut -d '[' -f 2 end.scores)"
+
+# All tokens of a target must be the most probable ones: of 26 targets that differ in the second, one may.
+for letter in a b c d e f g h i j k l m n o p q r s t u v w x y z; do
+    printf '{"context": "saw the cat", "target": "%s"}\n' $letter
+done >letters.jsonl
+evaluate 1 mc letters.jsonl --scores letters.scores
+expect 0
+check "not one of the letters is the most probable one" test "$(grep -c '"greedy": true' letters.scores)" = 1
+
 # The llm.c layout with the same bytes gives the same scores.
 layout() { # layout FILE MAGIC GOLD LABELS...: three examples of "the cat" with " sat" and " ran on"
     awk -v magic="$2" -v gold="$3" -v id="$4" '
@@ -213,7 +230,6 @@ bad '{"query": "a", "choices": ["b", ""], "gold": 0}' '"choices" is empty'
 bad '{"query": "a", "choices": ["b", "c"], "gold": 2}' 'gold is 2, expected 0 to 1'
 bad '{"query": "a", "choices": ["b", "\\0377"], "gold": 0}' UTF-8
 bad '{"context": "a", "target": "b"}' 'one kind a file'
-printf '{"query": "%s", "choices": ["b", "c"], "gold": 0}\n' "$(cut -c 1-80 text.txt)" >long.jsonl
 refused long.jsonl '82 tokens' 48 --cut -- --task mc --tokenizer bytes long.jsonl
 refused '3 questions' --shots -- --task mc --tokenizer bytes same.bin --shots 3
 layout gold.bin 20240522 2 32

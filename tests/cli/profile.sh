@@ -17,6 +17,14 @@ for ranks in 1 2; do
     /"operator": "gemm"/ { products = 1 }
     END { exit !(head && products && parts > 10 && sum > 99 && sum < 101) }' "runs/timed$ranks/profile.json"
 done
+# Speed is that of updates: a validation that takes far longer than an update is no part of it.
+start=$(date +%s%N)
+trained 1 looked tiny.yaml train.steps=4 eval.every=1 eval.batches=100
+# shellcheck disable=SC2016 # awk's variables, not the shell's
+check "validation counts as training" awk -v wall="$((($(date +%s%N) - start) / 1000000))" '
+{ sum += $1 } END { exit !(NR == 4 && sum < wall / 2) }' <<ROWS
+$(columns runs/looked/metrics.jsonl ms)
+ROWS
 trained 1 short tiny.yaml train.steps=4 debug.profile=100
 check "a run that ends early has no profile" grep -q '"steps": 2,' runs/short/profile.json
 

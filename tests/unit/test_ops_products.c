@@ -131,12 +131,24 @@ static void test_embedding_threads(void **state) {
     }
 }
 
+static void test_document_starts(void **state) {
+    (void)state;
+    for_each_precision(p) {
+        static const int32_t ids[] = {9, 8, 10, 9, 0, 9};
+        fwa_tensor tokens = check_new(FWA_I32, 6, 0, 0, 0), starts = check_new(FWA_U8, 6, 0, 0, 0);
+        memcpy(tokens.data, ids, sizeof ids);
+        check_ok(p->ops->document_starts(NULL, starts, tokens, 9));
+        for (int i = 0; i < 6; i++) assert_int_equal(((const uint8_t *)starts.data)[i], ids[i] == 9);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_gemm, check_release),
         cmocka_unit_test_teardown(test_gemm_empty, check_release),
         cmocka_unit_test_teardown(test_embedding, check_release),
         cmocka_unit_test_teardown(test_embedding_threads, check_release),
+        cmocka_unit_test_teardown(test_document_starts, check_release),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
