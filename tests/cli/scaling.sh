@@ -95,7 +95,7 @@ esac
 exec "$FWA" "\$@"
 SH
 chmod +x broken
-scaling "$PWD/broken" hurt --parts dp --limit 4
+scaling "$PWD/broken" hurt --parts dp --limit 8
 expect 1 "FAILED (3): dp-falcon1-2-no-overlap: error: broken" "FAILED (124): dp-falcon1-2-zero1"
 says "2 failed, 0 skipped"
 says "* dp-falcon1-2-no-overlap, exit code 3:"
