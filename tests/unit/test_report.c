@@ -112,8 +112,10 @@ static double cell_of(const fwa_compare *t, const char *title) {
 static void a_table_compares_what_runs_say(void **state) {
     static fwa_metrics_row rows[] = {{.step = 10, .tokens = 3600, .tokens_per_s = 1, .val_loss = NAN},
                                      {.step = 20, .tokens = 7200, .tokens_per_s = 2, .val_loss = 3}};
-    static fwa_report_score beyond[] = {{6, 101, 1.0, 0.9}, {7, 101, 0.5, 0.25}, {8, 101, 0.25, 0.0}},
-                            within[] = {{5, 101, 0.5, 0.5}, {6, 101, 1.0, 0.5}};
+    static fwa_report_score beyond[] = {{6, {1.0, NAN}, {0.9, NAN}},
+                                        {7, {0.5, NAN}, {0.25, NAN}},
+                                        {8, {0.25, NAN}, {0.0, NAN}}},
+                            within[] = {{5, {0.5, NAN}, {0.5, NAN}}, {6, {1.0, NAN}, {0.5, NAN}}};
     fwa_config config;
     fwa_compare table;
     (void)state;
