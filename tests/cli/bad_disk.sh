@@ -41,7 +41,7 @@ for ranks in 1 2; do
     trained $ranks quiet$ranks tiny.yaml train.steps=3 train.micro_batch=4
     expect 0 "warning" "cannot write to runs/quiet$ranks/log.txt: No space left on device" "step  3/3"
     check "said $(grep -c 'cannot write to' err) times" test "$(grep -c 'cannot write to' err)" = 1
-    check "no metrics" test "$(wc -l <runs/quiet$ranks/metrics.jsonl)" = 3
+    check "no metrics" test "$(wc -l <"runs/quiet$ranks/metrics.jsonl")" = 3
     rm small/log.txt
 done
 rm small/ballast

@@ -40,6 +40,8 @@ expect 0
 check "nothing was packed" test -s plain.h5
 cp $newest/state.h5 state.h5
 run "$FWA" checkpoint pack runs/run --out $newest/state.h5
+expect 2 "belongs to the checkpoint"
+run "$FWA" checkpoint pack runs/run --out plain.h5
 expect 2 "there is such a file already"
 check "pack wrote over a file" cmp state.h5 $newest/state.h5
 run "$FWA" checkpoint pack runs/run --out nowhere/plain.h5
