@@ -1,6 +1,5 @@
 // fwa report RUN ... [-o FILE] [--title TEXT] [--figures FOLDER] [--tensorboard FOLDER]
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -10,6 +9,7 @@
 #include "train/arguments.h"
 #include "train/commands.h"
 #include "train/report_export.h"
+#include "train/report_output.h"
 #include "train/report_page.h"
 #include "train/report_panels.h"
 
@@ -67,16 +67,9 @@ static const form *form_of(const char *path) {
 }
 
 static fwa_status write_table(const fwa_report *report, const form *what, const char *path) {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    FWA_CHECK(out, FWA_MEMORY, "no memory for %s", path);
-    fwa_status status = what->table(report, out);
-    if (fclose(out) && status == FWA_OK)
-        status = fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "no memory for %s", path);
-    if (status == FWA_OK) status = fwa_write_bytes(path, text, bytes);
-    free(text);
-    return status;
+    fwa_report_output file;
+    FWA_TRY(fwa_report_output_open(&file, path));
+    return fwa_report_output_close(&file, what->table(report, file.out));
 }
 
 static fwa_status write_page(const fwa_report *report, const fwa_arguments *arguments, const char *path) {
@@ -102,15 +95,7 @@ static fwa_status write_all(const fwa_report *report, const fwa_arguments *argum
 // A report may be written again; metrics, a configuration or a page of notes named by mistake stay.
 static fwa_status check_target(const char *path) {
     const form *what = form_of(path);
-    char begin[16] = "";
-    FILE *file = fwa_path_is_file(path) ? fopen(path, "r") : NULL;
-    if (!file) return FWA_OK;
-    const size_t n = fread(begin, 1, strlen(what->begin), file);
-    fclose(file);
-    FWA_CHECK(n == 0 || strcasecmp(begin, what->begin) == 0, FWA_USAGE,
-              "-o %s: this file is not %s: name another, or remove it", path,
-              what->table ? "a table of fwa report" : "a page of HTML");
-    return FWA_OK;
+    return fwa_report_output_check("-o", path, what->begin, what->table ? "a table of fwa report" : "a page of HTML");
 }
 
 fwa_status fwa_cmd_report(fwa_world *world, int argc, char **argv) {

@@ -3,13 +3,12 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "core/version.h"
-#include "io/files.h"
 #include "train/report_figure.h"
+#include "train/report_output.h"
 #include "train/report_panels.h"
 #include "train/report_style.h"
 #include "train/report_tables.h"
@@ -84,14 +83,7 @@ static fwa_status print_page(const fwa_report *report, const char *title, FILE *
 }
 
 fwa_status fwa_report_page(const fwa_report *report, const char *title, const char *path) {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    FWA_CHECK(out, FWA_MEMORY, "no memory for %s", path);
-    fwa_status status = print_page(report, title, out);
-    if (fclose(out) && status == FWA_OK)
-        status = fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "no memory for %s", path);
-    if (status == FWA_OK) status = fwa_write_bytes(path, text, bytes);
-    free(text);
-    return status;
+    fwa_report_output file;
+    FWA_TRY(fwa_report_output_open(&file, path));
+    return fwa_report_output_close(&file, print_page(report, title, file.out));
 }

@@ -9,6 +9,7 @@
 #include "io/files.h"
 #include "train/report_compare.h"
 #include "train/report_figure.h"
+#include "train/report_output.h"
 
 #define POINTS     240 // of a curve: about one a two pixels
 #define BANDS_MOST 3   // bands of single runs that can lie over each other and still be read
@@ -164,32 +165,17 @@ fwa_status fwa_report_widths(const fwa_report *report, FILE *out) {
     return draw_panels(report, widths, WIDTHS, CURVES, out);
 }
 
-// A picture may be written again; nothing else is written over.
-static fwa_status check_picture(const char *path) {
-    char begin[5] = "";
-    FILE *file = fwa_path_is_file(path) ? fopen(path, "r") : NULL;
-    if (!file) return FWA_OK;
-    const size_t n = fread(begin, 1, 4, file);
-    fclose(file);
-    FWA_CHECK(n == 0 || !strcmp(begin, "<svg"), FWA_USAGE, "--figures: %s is there and is no SVG: remove it", path);
-    return FWA_OK;
-}
-
-// panel NULL: the last losses.
+// panel NULL: the last losses. A picture may be written again; nothing else is written over.
 static fwa_status write_picture(const fwa_report *report, const panel *what, const char *folder, int *written) {
-    char path[FWA_PATH_MAX], *text = NULL;
-    size_t bytes = 0;
+    char path[FWA_PATH_MAX];
+    fwa_report_output file;
     FWA_TRY(fwa_path_format(path, "%s/%s.svg", folder, what ? what->file : "ends"));
-    FWA_TRY(check_picture(path));
-    FILE *out = open_memstream(&text, &bytes);
-    FWA_CHECK(out, FWA_MEMORY, "no memory for %s", path);
-    fwa_status status = what ? draw_panel(report, what, 0, true, out) : fwa_report_ends(report, true, out);
-    if (fclose(out) && status == FWA_OK)
-        status = fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "no memory for %s", path);
-    if (status == FWA_OK && bytes) status = fwa_write_bytes(path, text, bytes);
-    *written += status == FWA_OK && bytes;
-    free(text);
-    return status;
+    FWA_TRY(fwa_report_output_check("--figures", path, "<svg", "an SVG"));
+    FWA_TRY(fwa_report_output_open(&file, path));
+    FWA_TRY(fwa_report_output_close(&file, what ? draw_panel(report, what, 0, true, file.out)
+                                                : fwa_report_ends(report, true, file.out)));
+    *written += file.bytes > 0;
+    return FWA_OK;
 }
 
 fwa_status fwa_report_figures(const fwa_report *report, const char *folder) {

@@ -3,10 +3,10 @@
 #include "train/report_figure.h"
 #include "train/report_tables.h"
 
-static int count_kind(const fwa_compare *t, fwa_compare_kind kind) {
-    int count = 0;
-    for (int c = 0; c < t->columns; c++) count += t->column[c].kind == kind;
-    return count;
+static bool has_kind(const fwa_compare *t, fwa_compare_kind kind) {
+    for (int c = 0; c < t->columns; c++)
+        if (t->column[c].kind == kind) return true;
+    return false;
 }
 
 static void print_word(const char *tag, const char *text, FILE *out) {
@@ -41,14 +41,6 @@ static void print_results(const fwa_compare *t, FILE *out) {
     close_table(t, FWA_COMPARE_RESULT, out);
 }
 
-fwa_status fwa_report_results(const fwa_report *report, FILE *out) {
-    fwa_compare t;
-    FWA_TRY(fwa_compare_make(&t, report));
-    if (count_kind(&t, FWA_COMPARE_RESULT)) print_results(&t, out);
-    fwa_compare_free(&t);
-    return FWA_OK;
-}
-
 static void print_addition(const fwa_compare *t, FILE *out) {
     fputs("<div class=\"wide\"><table><thead><tr><th>run</th>", out);
     for (int c = 0; c < t->columns; c++)
@@ -64,10 +56,20 @@ static void print_addition(const fwa_compare *t, FILE *out) {
     close_table(t, FWA_COMPARE_SHARE, out);
 }
 
-fwa_status fwa_report_addition(const fwa_report *report, FILE *out) {
+// With columns of a kind, their table.
+static fwa_status print_kind(const fwa_report *report, fwa_compare_kind kind, FILE *out,
+                             void (*print)(const fwa_compare *, FILE *)) {
     fwa_compare t;
     FWA_TRY(fwa_compare_make(&t, report));
-    if (count_kind(&t, FWA_COMPARE_SHARE)) print_addition(&t, out);
+    if (has_kind(&t, kind)) print(&t, out);
     fwa_compare_free(&t);
     return FWA_OK;
+}
+
+fwa_status fwa_report_results(const fwa_report *report, FILE *out) {
+    return print_kind(report, FWA_COMPARE_RESULT, out, print_results);
+}
+
+fwa_status fwa_report_addition(const fwa_report *report, FILE *out) {
+    return print_kind(report, FWA_COMPARE_SHARE, out, print_addition);
 }

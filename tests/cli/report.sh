@@ -112,10 +112,10 @@ run "$FWA" report runs/half -o both.md --figures pictures
 expect 0
 echo mine >pictures/loss.svg
 run "$FWA" report runs/half -o both.md --figures pictures
-expect 2 "pictures/loss.svg is there and is no SVG"
+expect 2 "pictures/loss.svg is there and is not an SVG"
 echo '# Notes' >notes.md
 run "$FWA" report runs/half -o notes.md
-expect 2 "notes.md: this file is not a table"
+expect 2 "notes.md is there and is not a table"
 
 # A sweep: seeds become one line with their spread, and what differs is told.
 cat >two.yaml <<'YAML'
