@@ -28,7 +28,7 @@ ROWS
 trained 1 short tiny.yaml train.steps=4 debug.profile=100
 check "a run that ends early has no profile" grep -q '"steps": 2,' runs/short/profile.json
 
-run "$FWA" bench step tiny.yaml optimizer.lr=2e-2 schedule.min_lr=1e-2 train.micro_batch=2 train.global_batch=2 \
+run "$FWA" bench step tiny.yaml train.micro_batch=2 train.global_batch=2 \
     train.seq_len=16 task.name=lm --steps 40 --profile
 expect 0
 check "no table: $(cat out)" grep -q "where the time goes" out
@@ -40,4 +40,7 @@ for configuration in addition/demo lm/bytes; do
         --steps 2
     expect 0
 done
+# Gradients cut to next to nothing move no weight.
+run "$FWA" bench step tiny.yaml optimizer.clip=1e-15 task.name=lm --steps 2
+expect 1 "check failed: after 5 steps"
 finish

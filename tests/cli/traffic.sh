@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 sizes="run.backend=cpu model.layers=2 model.d_model=32 model.heads=2 model.head_dim=16 model.ffn=48 model.logit_scale=1
     task.name=addition model.vocab_size=2048 data.reset_documents=false train.precision=f32 train.micro_batch=1
-    train.global_batch=2 train.seq_len=32 optimizer.lr=2e-2 schedule.min_lr=1e-3"
+    train.global_batch=2 train.seq_len=32"
 
 # step RANKS CONFIG ARGUMENTS...
 step() {
