@@ -4,6 +4,7 @@
 
 #include "io/files.h"
 #include "train/commands.h"
+#include "train/addition_grid.h"
 #include "train/eval.h"
 #include "train/tasks/addition.h"
 
@@ -18,9 +19,9 @@ static const struct {
 // Options that one task alone has.
 static const struct {
     const char *option, *task;
-} owned[] = {{"--widths", "addition"}, {"--greedy", "addition"}, {"--shots", "mc"},    {"--seed", "mc"},
-             {"--scores", "mc"},       {"--cut", "mc"},          {"--context", "ppl"}, {"--stride", "ppl"},
-             {"--words", "ppl"},       {"--field", "ppl"}};
+} owned[] = {{"--widths", "addition"}, {"--grid", "addition"}, {"--greedy", "addition"}, {"--shots", "mc"},
+             {"--seed", "mc"},         {"--scores", "mc"},     {"--cut", "mc"},          {"--context", "ppl"},
+             {"--stride", "ppl"},      {"--words", "ppl"},     {"--field", "ppl"}};
 
 static fwa_status check_owned(const fwa_arguments *a, const char *task) {
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
@@ -66,6 +67,31 @@ static fwa_status parse_widths(const char *text, fwa_eval_request *r) {
     return FWA_OK;
 }
 
+// "4-48", or with a step "4-48:4".
+static fwa_status parse_grid(const char *text, fwa_eval_request *r) {
+    char *end;
+    fwa_addition_grid grid;
+    r->grid[0] = strtoll(text, &end, 10);
+    const bool range = end != text && *end == '-';
+    r->grid[1] = range ? strtoll(end + 1, &end, 10) : 0;
+    r->grid[2] = range && *end == ':' ? strtoll(end + 1, &end, 10) : 1;
+    FWA_CHECK(range && *end == '\0', FWA_USAGE, "--grid '%s': expected A-B or A-B:STEP, for example 4-48:4", text);
+    return fwa_addition_grid_widths(&grid, r->grid[0], r->grid[1], r->grid[2]);
+}
+
+static fwa_status read_grid(const fwa_arguments *a, fwa_eval_request *r) {
+    const char *text = fwa_arguments_value(a, "--grid", NULL);
+    if (!text) return FWA_OK;
+    FWA_TRY(parse_grid(text, r));
+    FWA_CHECK(!fwa_arguments_flag(a, "--widths"), FWA_USAGE,
+              "--grid and --widths: two measurements, whose tables are written one at a time");
+    FWA_CHECK(!r->greedy, FWA_USAGE, "--greedy belongs to --widths, got --grid");
+    FWA_CHECK(r->examples <= FWA_ADDITION_GRID_EXAMPLES, FWA_USAGE,
+              "--examples %lld with --grid: expected at most %d a pair of widths", (long long)r->examples,
+              FWA_ADDITION_GRID_EXAMPLES);
+    return FWA_OK;
+}
+
 static fwa_status read_request(const fwa_arguments *a, fwa_eval_request *r) {
     r->words = a->at + 1;
     r->word_count = a->count - 1;
@@ -77,6 +103,7 @@ static fwa_status read_request(const fwa_arguments *a, fwa_eval_request *r) {
     r->greedy = fwa_arguments_flag(a, "--greedy");
     FWA_TRY(parse_widths(fwa_arguments_value(a, "--widths", NULL), r));
     FWA_TRY(fwa_arguments_integer(a, "--examples", 0, 1, INT64_MAX / 2, &r->examples));
+    FWA_TRY(read_grid(a, r));
     FWA_TRY(fwa_arguments_integer(a, "--batch", 0, 1, 1000000, &r->batch));
     FWA_TRY(fwa_arguments_integer(a, "--shots", 0, 0, 1000, &r->shots));
     FWA_TRY(fwa_arguments_integer(a, "--seed", 0, 0, INT64_MAX, &r->seed));
@@ -107,10 +134,10 @@ static fwa_status check_targets(const fwa_eval_request *r) {
 
 fwa_status fwa_cmd_eval(fwa_world *world, int argc, char **argv) {
     static const fwa_option options[] = {
-        {"--task", true},      {"--examples", true}, {"--batch", true},   {"--json", true},
-        {"--tokenizer", true}, {"--shots", true},    {"--seed", true},    {"--scores", true},
-        {"--cut", false},      {"--context", true},  {"--stride", true},  {"--words", true},
-        {"--field", true},     {"--widths", true},   {"--greedy", false}, {NULL, false}};
+        {"--task", true},    {"--examples", true}, {"--batch", true},  {"--json", true},   {"--tokenizer", true},
+        {"--shots", true},   {"--seed", true},     {"--scores", true}, {"--cut", false},   {"--context", true},
+        {"--stride", true},  {"--words", true},    {"--field", true},  {"--widths", true}, {"--grid", true},
+        {"--greedy", false}, {NULL, false}};
     fwa_arguments arguments;
     fwa_eval_request request;
     fwa_loaded loaded;

@@ -24,11 +24,14 @@ typedef struct fwa_eval_request {
     const char *field;       // ppl: member of a JSONL line with its text
     int64_t low, high;       // addition: widths; 0: around the trained ones
     bool measured[2];        // addition, by fwa_addition_measure
+    int64_t grid[3];         // addition: pairs of widths instead, from, to, step; 0: no grid
     bool greedy;             // addition: answers are decoded token by token, too
 } fwa_eval_request;
 
 FWA_MUST_CHECK fwa_status fwa_eval_addition(fwa_world *world, const fwa_loaded *loaded,
                                             const fwa_eval_request *request);
+// The same where the request has a grid.
+FWA_MUST_CHECK fwa_status fwa_eval_grid(fwa_world *world, const fwa_loaded *loaded, const fwa_eval_request *request);
 FWA_MUST_CHECK fwa_status fwa_eval_choices(fwa_world *world, const fwa_loaded *loaded, const fwa_eval_request *request);
 FWA_MUST_CHECK fwa_status fwa_eval_perplexity(fwa_world *world, const fwa_loaded *loaded,
                                               const fwa_eval_request *request);

@@ -1,4 +1,4 @@
-// Evaluation of the addition task at one operand width.
+// Evaluation of the addition task: batches of examples of equal length are drawn, read and counted.
 #include "train/evaluation.h"
 
 #include <stdlib.h>
@@ -6,12 +6,12 @@
 
 #include "core/rng.h"
 #include "train/decoder.h"
+#include "train/eval.h"
 #include "train/tasks/task.h"
 
 typedef struct evaluator {
     const fwa_loaded *loaded;
-    fwa_addition_measure measure;
-    int64_t width, batch, T;
+    int64_t batch, T;
     fwa_activations *acts;
     fwa_decoder *decoder;                    // NULL: answers are not decoded
     fwa_step_state *state;                   // device memory; the losses summed here are not reported
@@ -31,7 +31,6 @@ static void close_evaluator(evaluator *e) {
 static fwa_status open_evaluator(evaluator *e, bool greedy) {
     const fwa_loaded *l = e->loaded;
     fwa_backend *backend = l->backend;
-    e->T = fwa_addition_length((fwa_addition_format)l->config->task.format, e->width) - 1;
     size_t bytes = (size_t)(e->batch * e->T) * sizeof(int32_t);
     FWA_TRY(fwa_activations_create(&e->acts, l->model, backend, e->batch, e->T, false, (fwa_pieces){NULL, 0}));
     fwa_status status = fwa_activations_commit(e->acts);
@@ -53,14 +52,24 @@ static bool all_right(const int32_t *targets, const int32_t *predictions, int64_
     return true;
 }
 
-// Examples first .. first+count-1; the rest of the batch repeats the first one and is not counted.
-static fwa_status draw(evaluator *e, int64_t first, int64_t count) {
-    const fwa_config *config = e->loaded->config;
-    const uint64_t key = fwa_rng_u64((uint64_t)config->run.seed, fwa_rng_hash("addition evaluation"),
-                                     (uint64_t)(2 * e->width + (int64_t)e->measure));
+static fwa_addition_format format_of(const evaluator *e) {
+    return (fwa_addition_format)e->loaded->config->task.format;
+}
+
+static uint64_t key_of(const evaluator *e, const char *examples, int64_t number) {
+    return fwa_rng_u64((uint64_t)e->loaded->config->run.seed, fwa_rng_hash(examples), (uint64_t)number);
+}
+
+static uint64_t key_at(const evaluator *e, fwa_addition_measure measure, int64_t width) {
+    return key_of(e, "addition evaluation", 2 * width + (int64_t)measure);
+}
+
+// Examples first .. first+count-1 at a width; the rest of the batch repeats the first one and is not counted.
+static fwa_status draw(evaluator *e, fwa_addition_measure measure, int64_t width, int64_t first, int64_t count) {
+    const uint64_t key = key_at(e, measure, width);
     for (int64_t i = 0; i < e->batch; i++)
-        FWA_TRY(fwa_addition_example((fwa_addition_format)config->task.format, e->measure, 1, e->width, key,
-                                     first + (i < count ? i : 0), e->T, e->tokens + i * e->T, e->targets + i * e->T));
+        FWA_TRY(fwa_addition_example(format_of(e), measure, 1, width, key, first + (i < count ? i : 0), e->T,
+                                     e->tokens + i * e->T, e->targets + i * e->T));
     return FWA_OK;
 }
 
@@ -105,11 +114,12 @@ static void count_right(const evaluator *e, int64_t count, int64_t *right) {
     for (int64_t i = 0; i < count; i++) *right += all_right(e->targets + i * e->T, e->predictions + i * e->T, e->T);
 }
 
-static fwa_status evaluate(evaluator *e, const fwa_world *world, int64_t examples, bool greedy, int64_t right[2]) {
+static fwa_status evaluate(evaluator *e, const fwa_world *world, fwa_addition_measure measure,
+                           const fwa_addition_score *score, bool greedy, int64_t right[2]) {
     FWA_TRY(open_evaluator(e, greedy));
-    for (int64_t first = e->batch * world->dp_rank; first < examples; first += e->batch * world->dp_size) {
-        const int64_t count = fwa_min(e->batch, examples - first);
-        FWA_TRY(draw(e, first, count));
+    for (int64_t first = e->batch * world->dp_rank; first < score->examples; first += e->batch * world->dp_size) {
+        const int64_t count = fwa_min(e->batch, score->examples - first);
+        FWA_TRY(draw(e, measure, score->width, first, count));
         FWA_TRY(predict(e));
         count_right(e, count, &right[0]);
         if (!greedy) continue;
@@ -121,13 +131,104 @@ static fwa_status evaluate(evaluator *e, const fwa_world *world, int64_t example
 
 fwa_status fwa_evaluate_addition(fwa_world *world, const fwa_loaded *loaded, fwa_addition_measure measure,
                                  int64_t batch, bool greedy, fwa_addition_score *score) {
-    evaluator e = {.loaded = loaded, .measure = measure, .width = score->width, .batch = batch};
+    evaluator e = {.loaded = loaded, .batch = batch};
     int64_t right[2] = {0, 0};
-    fwa_status status = evaluate(&e, world, score->examples, greedy, right);
+    e.T = fwa_addition_length(format_of(&e), score->width) - 1;
+    fwa_status status = evaluate(&e, world, measure, score, greedy, right);
     close_evaluator(&e);
     FWA_TRY(fwa_world_agree(world, status));
     FWA_TRY(world->dp->all_reduce(world->dp, NULL, right, 2, FWA_I64, FWA_REDUCE_SUM));
     score->right[measure] = right[0];
     score->greedy[measure] = right[1];
     return FWA_OK;
+}
+
+// Pairs of a grid whose examples are equally long, T places: their examples are numbered through.
+typedef struct peers {
+    const fwa_addition_grid *grid;
+    int pair[FWA_ADDITION_GRID_WIDTHS * FWA_ADDITION_GRID_WIDTHS], pairs; // row * widths + column
+} peers;
+
+static void widths_of(const fwa_addition_grid *grid, int pair, int64_t width[2]) {
+    width[0] = grid->width[pair / grid->count];
+    width[1] = grid->width[pair % grid->count];
+}
+
+static void find_peers(peers *p, int64_t T) {
+    int64_t width[2];
+    p->pairs = 0;
+    for (int i = 0; i < p->grid->count * p->grid->count; i++) {
+        widths_of(p->grid, i, width);
+        if (fwa_addition_pair_length(FWA_ADDITION_BRACKET, width) - 1 == T) p->pair[p->pairs++] = i;
+    }
+}
+
+// Examples first .. first+count-1 of the peers, the rest as in `draw`.
+static fwa_status draw_peers(evaluator *e, const peers *p, int64_t first, int64_t count) {
+    for (int64_t i = 0; i < e->batch; i++) {
+        const int64_t number = first + (i < count ? i : 0);
+        int64_t width[2];
+        widths_of(p->grid, p->pair[number / p->grid->examples], width);
+        const uint64_t key = width[0] == width[1]
+                                 ? key_at(e, FWA_ADDITION_EXACT, width[0])
+                                 : key_of(e, "addition pairs", width[0] * (FWA_ADDITION_MAX_WIDTH + 1) + width[1]);
+        FWA_TRY(fwa_addition_pair(FWA_ADDITION_BRACKET, width, key, number % p->grid->examples, e->T,
+                                  e->tokens + i * e->T, e->targets + i * e->T));
+    }
+    return FWA_OK;
+}
+
+static void count_peers(const evaluator *e, const peers *p, int64_t first, int64_t count, fwa_addition_cell *cells) {
+    for (int64_t i = 0; i < count; i++) {
+        const int pair = p->pair[(first + i) / p->grid->examples];
+        int64_t width[2];
+        widths_of(p->grid, pair, width);
+        fwa_addition_cell_count(&cells[pair], fwa_min(width[0], width[1]), e->T, e->targets + i * e->T,
+                                e->predictions + i * e->T);
+    }
+}
+
+// The batches of the peers that are this rank's; *turn is the number of the first of them among those of the grid.
+static fwa_status evaluate_peers(evaluator *e, const fwa_world *world, const peers *p, int64_t *turn,
+                                 fwa_addition_cell *cells) {
+    const int64_t examples = p->pairs * p->grid->examples;
+    for (int64_t first = 0; first < examples; first += e->batch, (*turn)++) {
+        if (*turn % world->dp_size != world->dp_rank) continue;
+        const int64_t count = fwa_min(e->batch, examples - first);
+        if (!e->tokens) FWA_TRY(open_evaluator(e, false));
+        FWA_TRY(draw_peers(e, p, first, count));
+        FWA_TRY(predict(e));
+        count_peers(e, p, first, count, cells);
+    }
+    return FWA_OK;
+}
+
+// The longest first: what does not fit into memory is told at once.
+static fwa_status evaluate_lengths(const fwa_world *world, const fwa_loaded *loaded, int64_t batch,
+                                   fwa_addition_grid *grid) {
+    const int64_t longest = fwa_addition_length(FWA_ADDITION_BRACKET, grid->width[grid->count - 1]) - 1;
+    int64_t turn = 0, done = 0;
+    double said = 0.0;
+    for (int64_t T = longest; T > 0; T--) {
+        peers p = {.grid = grid};
+        find_peers(&p, T);
+        evaluator e = {.loaded = loaded, .batch = fwa_min(batch, p.pairs * grid->examples), .T = T};
+        fwa_status status = evaluate_peers(&e, world, &p, &turn, grid->cell);
+        close_evaluator(&e);
+        FWA_TRY(status);
+        done += p.pairs;
+        fwa_eval_progress(world, &said, done, grid->count * grid->count, "pairs of widths");
+    }
+    return FWA_OK;
+}
+
+fwa_status fwa_evaluate_grid(fwa_world *world, const fwa_loaded *loaded, int64_t batch, fwa_addition_grid *grid) {
+    FWA_CHECK(loaded->config->task.format == FWA_ADDITION_BRACKET, FWA_CONFIG,
+              "%s: in task.format paper both operands have the same number of digits, and a grid has pairs of others",
+              loaded->path);
+    memset(grid->cell, 0, sizeof grid->cell);
+    FWA_TRY(fwa_world_agree_late(world, evaluate_lengths(world, loaded, batch, grid)));
+    return world->dp->all_reduce(world->dp, NULL, grid->cell,
+                                 grid->count * grid->count * (int64_t)(sizeof *grid->cell / sizeof(int64_t)), FWA_I64,
+                                 FWA_REDUCE_SUM);
 }

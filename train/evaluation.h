@@ -1,7 +1,9 @@
-// Evaluation of the addition task at one operand width (docs/addition.md §3): exact match of the whole answer.
+// Evaluation of the addition task (docs/addition.md §3): exact match of the whole answer, at one operand width or over
+// pairs of widths.
 #ifndef FWA_TRAIN_EVALUATION_H
 #define FWA_TRAIN_EVALUATION_H
 
+#include "train/addition_grid.h"
 #include "train/loaded.h"
 #include "train/tasks/addition.h"
 
@@ -22,6 +24,13 @@ typedef struct fwa_addition_score {
 FWA_MUST_CHECK fwa_status fwa_evaluate_addition(fwa_world *world, const fwa_loaded *loaded,
                                                 fwa_addition_measure measure, int64_t batch, bool greedy,
                                                 fwa_addition_score *score);
+
+// Collective: the same over the pairs of grid->width, grid->examples of each, into grid->cell, teacher-forced. Pairs
+// whose examples are equally long share batches, at most `batch` examples each; ranks take every n-th batch. Examples
+// are a function of (seed, both widths, number); those of a pair of equal widths are those of FWA_ADDITION_EXACT.
+// FWA_CONFIG in the paper's format, whose operands are equally long.
+FWA_MUST_CHECK fwa_status fwa_evaluate_grid(fwa_world *world, const fwa_loaded *loaded, int64_t batch,
+                                            fwa_addition_grid *grid);
 
 #ifdef __cplusplus
 }

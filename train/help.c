@@ -29,7 +29,7 @@ static const fwa_command commands[] = {
      "                [run.backend=B] [run.threads=N] [train.precision=P]\n"
      "                ppl: [--context N] [--stride N] [--words N] [--field NAME]\n"
      "                mc: [--shots K] [--seed N] [--cut] [--scores FILE]\n"
-     "                addition: [--widths A-B|upto|exact] [--greedy]",
+     "                addition: [--widths A-B|upto|exact] [--greedy] [--grid A-B[:STEP]]",
      "perplexity, multiple choice, or exact match of the addition task",
      "Measures a checkpoint, on one process or under mpirun; docs/evaluation.md says how. The task is the one the "
      "model\n"
@@ -54,8 +54,12 @@ static const fwa_command commands[] = {
      "widths\n"
      "of operands from 1..width, `exact` gives both operands that width; --widths 33-48,exact measures one of them.\n"
      "  --greedy         decodes the answers token by token, too\n"
+     "  --grid A-B:STEP  instead over all pairs of widths A, A+STEP, ... and B, the one of the first operand, the "
+     "other of\n"
+     "                   the second (bracket format)\n"
      "\n"
      "  --examples N     at most so many questions or windows; of addition examples a width (default 1000)\n"
+     "                   or a pair of widths (200)\n"
      "  --batch N        sequences at a time (default 16; addition 100)\n"
      "  --tokenizer T    folder with GPT-2's encoder.json and vocab.bpe (default data/gpt2), or bytes\n"
      "  --json FILE      results as an object\n",

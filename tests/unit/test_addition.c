@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "core/shape.h"
 #include "train/tasks/addition.h"
 
 enum { EXAMPLES = 400, MAX_T = 3200, DIGITS = 1100 };
@@ -145,6 +146,49 @@ static void test_lengths(void **state) {
         }
         assert_int_equal(longest, fwa_addition_length((fwa_addition_format)format, 32));
     }
+}
+
+// Pairs of widths: their digits, the longest example, and of equal widths the example of the measure `exact`.
+static void test_pairs(void **state) {
+    static const int64_t pairs[][2] = {{1, 1}, {1, 9}, {9, 1}, {12, 4}, {6, 6}, {1024, 1}, {1, 1024}};
+    const uint64_t key = fwa_addition_key(3, FWA_SPLIT_VAL);
+    (void)state;
+    for (size_t w = 0; w < sizeof pairs / sizeof pairs[0]; w++) {
+        const int64_t T = fwa_addition_pair_length(FWA_ADDITION_BRACKET, pairs[w]) - 1,
+                      top = fwa_max(pairs[w][0], pairs[w][1]);
+        int64_t longest = 0;
+        for (int64_t i = 0; i < EXAMPLES; i++) {
+            int32_t tokens[MAX_T], targets[MAX_T], exact[MAX_T], exact_targets[MAX_T];
+            check_ok(fwa_addition_pair(FWA_ADDITION_BRACKET, pairs[w], key, i, T, tokens, targets));
+            const parsed p = parse(FWA_ADDITION_BRACKET, tokens, targets, T);
+            check_answer(FWA_ADDITION_BRACKET, &p);
+            assert_int_equal(strlen(p.a), pairs[w][0]);
+            assert_int_equal(strlen(p.b), pairs[w][1]);
+            longest = fwa_max(longest, p.length);
+            if (pairs[w][0] != pairs[w][1]) continue;
+            check_ok(fwa_addition_example(FWA_ADDITION_BRACKET, FWA_ADDITION_EXACT, 1, top, key, i, T, exact,
+                                          exact_targets));
+            assert_memory_equal(tokens, exact, (size_t)T * sizeof *tokens);
+            assert_memory_equal(targets, exact_targets, (size_t)T * sizeof *targets);
+        }
+        // A carry into a new digit is common where widths are equal, and rare otherwise.
+        assert_in_range(longest, pairs[w][0] == pairs[w][1] ? T + 1 : T, T + 1);
+    }
+}
+
+static void test_refused_pairs(void **state) {
+    static const int64_t good[2] = {3, 5}, zero[2] = {0, 5}, wide[2] = {5, FWA_ADDITION_MAX_WIDTH + 1};
+    int32_t tokens[MAX_T], targets[MAX_T];
+    (void)state;
+    const int64_t T = fwa_addition_pair_length(FWA_ADDITION_BRACKET, good) - 1;
+    assert_int_equal(T, 3 + 5 + 6 + 13);
+    check_ok(fwa_addition_pair(FWA_ADDITION_BRACKET, good, 1, 0, T, tokens, targets));
+    check_status(fwa_addition_pair(FWA_ADDITION_BRACKET, good, 1, 0, T - 1, tokens, targets), FWA_CONFIG);
+    check_status(fwa_addition_pair(FWA_ADDITION_BRACKET, good, 1, -1, T, tokens, targets), FWA_USAGE);
+    check_status(fwa_addition_pair(FWA_ADDITION_BRACKET, zero, 1, 0, MAX_T, tokens, targets), FWA_CONFIG);
+    check_status(fwa_addition_pair(FWA_ADDITION_BRACKET, wide, 1, 0, MAX_T, tokens, targets), FWA_CONFIG);
+    check_status(fwa_addition_pair(FWA_ADDITION_PAPER, good, 1, 0, MAX_T, tokens, targets), FWA_CONFIG);
+    check_ok(fwa_addition_pair(FWA_ADDITION_PAPER, (const int64_t[2]){5, 5}, 1, 0, MAX_T, tokens, targets));
 }
 
 // Chi-squared against equal shares; 99.99 % lie below `limit`.
@@ -367,6 +411,8 @@ int main(void) {
         cmocka_unit_test(test_known_text),
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_refused_pairs),
         cmocka_unit_test(test_width_distribution),
         cmocka_unit_test(test_digit_distribution),
         cmocka_unit_test(test_source),

@@ -12,6 +12,7 @@
 #define MAX_LENGTH (3 * MAX_WIDTH + 15)
 
 #define BRACKET_TOKENS 14 // of an example in brackets, besides its digits
+#define PAPER_TOKENS   4  // and in the paper's format
 
 // A number; digit[0] is the lowest.
 typedef struct number {
@@ -25,8 +26,13 @@ typedef struct text {
     int32_t token[MAX_LENGTH];
 } text;
 
+int64_t fwa_addition_pair_length(fwa_addition_format format, const int64_t width[2]) {
+    const int64_t sum = fwa_max(width[0], width[1]) + 1;
+    return width[0] + width[1] + sum + (format == FWA_ADDITION_BRACKET ? BRACKET_TOKENS : PAPER_TOKENS);
+}
+
 int64_t fwa_addition_length(fwa_addition_format format, int64_t width_max) {
-    return format == FWA_ADDITION_BRACKET ? 3 * width_max + 15 : 3 * width_max + 5;
+    return fwa_addition_pair_length(format, (const int64_t[2]){width_max, width_max});
 }
 
 uint64_t fwa_addition_key(int64_t seed, fwa_split split) {
@@ -125,10 +131,8 @@ static void write_paper(text *to, const number *a, const number *b, const number
     put(to, FWA_ADDITION_END);
 }
 
-static void write_example(text *to, const fwa_addition_draws *from, int64_t index) {
+static void write_example(text *to, const fwa_addition_draws *from, int64_t index, const int64_t width[2]) {
     number a, b, sum;
-    int64_t width[2];
-    draw_widths(from, index, width);
     draw_number(&a, from, index, 0, width[0]);
     draw_number(&b, from, index, 1, width[1]);
     add(&sum, &a, &b);
@@ -147,14 +151,21 @@ int64_t fwa_addition_places(const fwa_addition_draws *from, int64_t index) {
     return width[0] + width[1] + sum + BRACKET_TOKENS - 1;
 }
 
-void fwa_addition_write(const fwa_addition_draws *from, int64_t index, int64_t T, int32_t *tokens, int32_t *targets) {
+static void write_tokens(const fwa_addition_draws *from, int64_t index, const int64_t width[2], int64_t T,
+                         int32_t *tokens, int32_t *targets) {
     text example;
-    write_example(&example, from, index);
+    write_example(&example, from, index, width);
     for (int64_t t = 0; t < T; t++) {
         const int64_t next = t + 1;
         tokens[t] = t < example.length ? example.token[t] : FWA_ADDITION_PAD;
         targets[t] = next >= example.answer && next < example.length ? example.token[next] : FWA_NO_TARGET;
     }
+}
+
+void fwa_addition_write(const fwa_addition_draws *from, int64_t index, int64_t T, int32_t *tokens, int32_t *targets) {
+    int64_t width[2];
+    draw_widths(from, index, width);
+    write_tokens(from, index, width, T, tokens, targets);
 }
 
 static fwa_status check_widths(int64_t width_min, int64_t width_max) {
@@ -165,19 +176,35 @@ static fwa_status check_widths(int64_t width_min, int64_t width_max) {
     return FWA_OK;
 }
 
-fwa_status fwa_addition_example(fwa_addition_format format, fwa_addition_measure measure, int64_t width_min,
-                                int64_t width_max, uint64_t key, int64_t index, int64_t T, int32_t *tokens,
-                                int32_t *targets) {
-    if (measure == FWA_ADDITION_EXACT) width_min = width_max;
-    FWA_TRY(check_widths(width_min, width_max));
-    const int64_t need = fwa_addition_length(format, width_max) - 1;
+static fwa_status check_example(int64_t T, int64_t need, int64_t width_max, int64_t index) {
     FWA_CHECK(T >= need, FWA_CONFIG,
               "a sequence has %" PRId64 " tokens; operands of %" PRId64 " digits need %" PRId64
               " (train.seq_len auto takes what is needed)",
               T, width_max, need);
     FWA_CHECK(index >= 0, FWA_USAGE, "example number %" PRId64 "; expected one >= 0", index);
+    return FWA_OK;
+}
+
+fwa_status fwa_addition_example(fwa_addition_format format, fwa_addition_measure measure, int64_t width_min,
+                                int64_t width_max, uint64_t key, int64_t index, int64_t T, int32_t *tokens,
+                                int32_t *targets) {
+    if (measure == FWA_ADDITION_EXACT) width_min = width_max;
+    FWA_TRY(check_widths(width_min, width_max));
+    FWA_TRY(check_example(T, fwa_addition_length(format, width_max) - 1, width_max, index));
     const fwa_addition_draws from = {format, width_min, width_max, key};
     fwa_addition_write(&from, index, T, tokens, targets);
+    return FWA_OK;
+}
+
+fwa_status fwa_addition_pair(fwa_addition_format format, const int64_t width[2], uint64_t key, int64_t index, int64_t T,
+                             int32_t *tokens, int32_t *targets) {
+    const fwa_addition_draws from = {format, fwa_min(width[0], width[1]), fwa_max(width[0], width[1]), key};
+    FWA_TRY(check_widths(from.width_min, from.width_max));
+    FWA_CHECK(format == FWA_ADDITION_BRACKET || width[0] == width[1], FWA_CONFIG,
+              "operands of %" PRId64 " and %" PRId64 " digits; in task.format paper both have the same number of them",
+              width[0], width[1]);
+    FWA_TRY(check_example(T, fwa_addition_pair_length(format, width) - 1, from.width_max, index));
+    write_tokens(&from, index, width, T, tokens, targets);
     return FWA_OK;
 }
 

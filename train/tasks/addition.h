@@ -36,6 +36,15 @@ FWA_MUST_CHECK fwa_status fwa_addition_example(fwa_addition_format format, fwa_a
                                                int64_t width_min, int64_t width_max, uint64_t key, int64_t index,
                                                int64_t T, int32_t *tokens, int32_t *targets);
 
+// Tokens of the longest example whose operands have width[0] and width[1] digits; in the paper's format these are
+// equal.
+int64_t fwa_addition_pair_length(fwa_addition_format format, const int64_t width[2]);
+// Example number `index` under `key` with operands of exactly these digits, T >= fwa_addition_pair_length - 1;
+// otherwise as fwa_addition_example, whose FWA_ADDITION_EXACT it is where the widths are equal. FWA_CONFIG where in the
+// paper's format they are not.
+FWA_MUST_CHECK fwa_status fwa_addition_pair(fwa_addition_format format, const int64_t width[2], uint64_t key,
+                                            int64_t index, int64_t T, int32_t *tokens, int32_t *targets);
+
 // Places that example number `index` takes of a sequence, 1 less than it has tokens: inputs and targets are shifted by
 // one. Draws few of the digits. index >= 0.
 int64_t fwa_addition_places(const fwa_addition_draws *from, int64_t index);
