@@ -46,6 +46,7 @@ typedef struct fwa_mixer_config {
     int beta_range;              // 0 auto (the rule's default), 1, 2
     int64_t state;
     bool gate;
+    int rotary; // 0 auto (true where the rule has them), 1 false, 2 true
     bool normalized_read;
     int detach_scale; // 0 auto (the rule's default), 1 false, 2 true
 } fwa_mixer_config;

@@ -59,7 +59,7 @@ enum {
     FWA_SWITCH_NORMALIZED_READ = 32,
     FWA_SWITCH_PHI = 64,
     FWA_SWITCH_QK_NORM = 128,
-    FWA_SWITCH_ROTARY = 256,       // the layer rotates q and k
+    FWA_SWITCH_ROTARY = 256,       // the layer rotates q and k unless configured not to
     FWA_SWITCH_CONV = 512,         // the layer runs short convolutions and SiLU on q, k, v
     FWA_SWITCH_GATE = 1024,        // the layer norms o over each head and, where configured, gates it
     FWA_SWITCH_DECAY = 2048,       // log_decay is a constant of head and layer that the layer fills in (fwa_decay)

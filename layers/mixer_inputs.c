@@ -144,11 +144,11 @@ bool fwa_mixer_in_place(const fwa_mixer_layer *layer, const fwa_layer_context *c
     return plain(&qk) && plain(&v) && layer->skip < 0 && whole && !ctx->memory;
 }
 
-// In place: q and k of proj, which stand side by side, or their gradients, turned back.
+// In place: q and k of proj, which stand side by side, or their gradients, turned back; untouched without rotary.
 static fwa_status rotate_both(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, fwa_tensor proj,
                               bool inverse) {
     const int64_t K = layer->shape.K, columns = layer->q.columns + layer->k.columns;
-    if (!(layer->spec->rule->switches & FWA_SWITCH_ROTARY)) return FWA_OK;
+    if (!layer->spec->rotary) return FWA_OK;
     const fwa_tensor both =
         fwa_tensor_as_4d(fwa_tensor_slice(proj, 1, layer->q.at, columns), ctx->B, ctx->T, columns / K, K);
     return ctx->backend->ops->rotary(ctx->backend->stream, both, both, ctx->position, FWA_ROTARY_BASE, inverse);
@@ -159,13 +159,13 @@ static fwa_tensor part_heads(const fwa_mixer_part *part, fwa_tensor proj, fwa_te
     return fwa_tensor_as_4d(fwa_mixer_part_of(proj, part), y.shape[0], y.shape[1], y.shape[2], y.shape[3]);
 }
 
-// y = features of the part, rotated where the rule wants it; q, k. Plain features are rotated on their way out of the
+// y = features of the part, rotated where the layer wants it; q, k. Plain features are rotated on their way out of the
 // projection.
 static fwa_status rotated_forward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
                                   const fwa_mixer_part *part, fwa_tensor y, fwa_tensor rstd,
                                   const fwa_mixer_acts *acts) {
     const fwa_feature_options options = feature_options(layer, layer->spec->qk_norm, layer->spec->phi);
-    const bool rotary = layer->spec->rule->switches & FWA_SWITCH_ROTARY;
+    const bool rotary = layer->spec->rotary;
     fwa_tensor x = y;
     if (rotary && plain(&options))
         x = part_heads(part, acts->proj, y);
@@ -175,12 +175,12 @@ static fwa_status rotated_forward(const fwa_mixer_layer *layer, const fwa_layer_
     return ctx->backend->ops->rotary(ctx->backend->stream, y, x, ctx->position, FWA_ROTARY_BASE, false);
 }
 
-// The part's columns of dproj given dy, which is turned back in place unless the features are plain.
+// The part's columns of dproj given dy, which is turned back in place, or on its way where the features are plain.
 static fwa_status rotated_backward(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
                                    const fwa_mixer_part *part, const fwa_mixer_scratch *d, fwa_tensor dy,
                                    fwa_tensor rstd, const fwa_mixer_acts *acts) {
     const fwa_feature_options options = feature_options(layer, layer->spec->qk_norm, layer->spec->phi);
-    const bool rotary = layer->spec->rule->switches & FWA_SWITCH_ROTARY, direct = rotary && plain(&options);
+    const bool rotary = layer->spec->rotary, direct = rotary && plain(&options);
     fwa_tensor dx = direct ? part_heads(part, d->dproj, dy) : dy;
     if (rotary) FWA_TRY(ctx->backend->ops->rotary(ctx->backend->stream, dx, dy, ctx->position, FWA_ROTARY_BASE, true));
     return direct ? FWA_OK : feature_backward(layer, ctx, part, &options, d, dy, rstd, acts);

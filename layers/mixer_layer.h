@@ -1,5 +1,5 @@
 // The token-mixing half of a block (docs/models.md §2, §3): packed projection of n to q, k, v, gate and scalars; short
-// convolution, SiLU, norm and feature map; rotary where the rule wants it; the rule; norm and gate; output projection.
+// convolution, SiLU, norm and feature map; rotary where the spec wants it; the rule; norm and gate; output projection.
 //
 //   n [R,D] -> proj [R,P] -> q, k [B,T,Hq,K], v [B,T,H,V], beta [R,H] or per value channel [R,H*V], lambda,
 //   log_decay [R,H] -> o [B,T,H,V] -> y [R,H*V] -> out = y Wo^T + x

@@ -29,6 +29,8 @@ static fwa_status check_spec(const fwa_mixer_spec *spec) {
               rule->name);
     FWA_CHECK(!spec->gate || (rule->switches & FWA_SWITCH_GATE), FWA_CONFIG,
               "mixer '%s': rule %s has no output gate; set gate to false", spec->name, rule->name);
+    FWA_CHECK(!spec->rotary || (rule->switches & FWA_SWITCH_ROTARY), FWA_CONFIG,
+              "mixer '%s': rule %s has no rotary positions; set rotary to false", spec->name, rule->name);
     FWA_CHECK((spec->state > 0) == state_space(spec), FWA_CONFIG,
               "mixer '%s': got state %lld, expected %s with rule %s", spec->name, (long long)spec->state,
               state_space(spec) ? "at least 1" : "0", rule->name);

@@ -29,6 +29,7 @@ static inline fwa_mixer_spec mixer_spec(const fwa_rule *rule) {
     spec.phi = FWA_PHI_IDENTITY;
     spec.conv = rule->switches & FWA_SWITCH_CONV ? 4 : 0;
     spec.gate = rule->switches & FWA_SWITCH_GATE;
+    spec.rotary = rule->switches & FWA_SWITCH_ROTARY;
     spec.beta_range = rule->default_beta_range;
     spec.beta_init = 0.5;
     spec.lambda_init = 0.01;
@@ -123,6 +124,8 @@ static inline int model_variants(const fwa_rule *rule, model_variant list[MODEL_
     VARIANT(FWA_SWITCH_DECAY, m->decay = FWA_DECAY_LIGHTNING);
     VARIANT(FWA_SWITCH_STATE_SPACE, m->state = 1);
     VARIANT(FWA_SWITCH_GATE, m->gate = false);
+    VARIANT(FWA_SWITCH_ROTARY, m->rotary = false);
+    VARIANT(FWA_SWITCH_ROTARY, m->rotary = false; variant->spec.K = 5);
     VARIANT(FWA_SWITCH_RIDGE, o->ridge = FWA_RIDGE_UNCOUPLED);
     VARIANT(FWA_SWITCH_RIDGE, o->ridge = FWA_RIDGE_NONE);
     VARIANT(FWA_SWITCH_RIDGE, o->ridge = FWA_RIDGE_NONE; m->gate = false);

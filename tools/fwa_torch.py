@@ -261,7 +261,7 @@ class Mixer(nn.Module):
         spec, base, eps = self.spec, self.config["rotary_base"], self.config["norm_eps"]
         q, k = (self.features(n, name, self.Hq, spec["qk_norm"], spec["phi"], state) for name in "qk")
         x = v = self.features(n, "v", self.H, spec["v_norm"], "identity", state)
-        if self.rule in ROTARY:
+        if spec.get("rotary", self.rule in ROTARY):  # absent where an earlier version wrote it
             q, k = rotate(q, position, base), rotate(k, position, base)
         if self.rule == "softmax":
             return self.out(self.attention(q, k, v, state).transpose(1, 2).flatten(2))

@@ -70,7 +70,8 @@ static json_t *describe_mixer(const fwa_mixer_spec *m) {
         json_pack("{s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "eps", o->eps, "eps_gamma", o->eps_gamma, "eta_max",
                   o->eta_max, "eps_attn", o->eps_attn, "beta_range", m->beta_range, "window", (json_int_t)o->window,
                   "conv", (json_int_t)m->conv, "beta_rank", (json_int_t)m->beta_rank, "state", (json_int_t)m->state);
-    json_t *flags = json_pack("{s:b, s:b}", "gate", m->gate, "normalized_read", o->normalized_read);
+    json_t *flags =
+        json_pack("{s:b, s:b, s:b}", "gate", m->gate, "rotary", m->rotary, "normalized_read", o->normalized_read);
     if (mixer && numbers && flags) {
         json_object_update(mixer, numbers);
         json_object_update(mixer, flags);

@@ -36,11 +36,15 @@ double fwa_llama_factor(const char *name, const fwa_model_spec *spec) {
 
 fwa_status fwa_llama_check(const fwa_model_spec *spec) {
     for (int64_t l = 0; l < spec->L; l++) {
-        const char *rule = spec->mixer[spec->layer_mixer[l]].rule->name;
-        FWA_CHECK(!strcmp(rule, "softmax"), FWA_CONFIG,
+        const fwa_mixer_spec *mixer = &spec->mixer[spec->layer_mixer[l]];
+        FWA_CHECK(!strcmp(mixer->rule->name, "softmax"), FWA_CONFIG,
                   "layer %lld has rule %s, but LLaMA's layout holds softmax attention only; export with --to "
                   "safetensors",
-                  (long long)l, rule);
+                  (long long)l, mixer->rule->name);
+        FWA_CHECK(mixer->rotary, FWA_CONFIG,
+                  "layer %lld has rotary false, but LLaMA's layout has rotary positions in every layer; export with "
+                  "--to safetensors",
+                  (long long)l);
     }
     FWA_CHECK(spec->F > 0, FWA_CONFIG,
               "model.ffn is 0, but LLaMA's layout has a SwiGLU in every layer; export with --to safetensors");

@@ -88,7 +88,7 @@ static fwa_status take_llama(const char *path, const json_t *root, char **text) 
     FWA_TRY(check_llama(path, root, H));
     const int length = asprintf(text,
                                 "model: {layers: %lld, d_model: %lld, heads: %lld, head_dim: %lld, ffn: %lld, "
-                                "vocab_size: %lld, logit_scale: 1, mixer: {main: {rule: softmax}}}\n"
+                                "vocab_size: %lld, logit_scale: 1, mixer: {main: {rule: softmax, rotary: true}}}\n"
                                 "task: {name: lm}\n"
                                 "train: {steps: 1, seq_len: %lld, micro_batch: 1, global_batch: 1, precision: f32}\n"
                                 "schedule: {warmup: 0}\n"

@@ -47,6 +47,7 @@ static const rule_option rule_options[] = {
     {"state", FWA_SWITCH_STATE_SPACE, 0},
     {"conv", FWA_SWITCH_CONV, 0},
     {"gate", FWA_SWITCH_GATE, 0},
+    {"rotary", FWA_SWITCH_ROTARY, 0},
     {"beta_rank", 0, FWA_INPUT_BETA_CHANNEL},
 };
 
@@ -101,6 +102,7 @@ static void fill_mixer(fwa_mixer_spec *spec, const fwa_mixer_config *mixer, cons
     spec->phi = has & FWA_SWITCH_PHI ? (fwa_phi)mixer->phi : FWA_PHI_IDENTITY;
     spec->conv = has & FWA_SWITCH_CONV ? mixer->conv : 0;
     spec->gate = (has & FWA_SWITCH_GATE) && mixer->gate;
+    spec->rotary = (has & FWA_SWITCH_ROTARY) && mixer->rotary != 1;
     spec->beta_rank = rule->inputs & FWA_INPUT_BETA_CHANNEL ? mixer->beta_rank : 0;
     spec->beta_range = mixer->beta_range ? (double)mixer->beta_range : rule->default_beta_range;
     spec->beta_init = mixer->beta_init;
@@ -120,10 +122,11 @@ static void setup_mixer(fwa_mixer_spec *spec, fwa_config *config, const fwa_mixe
     }
     check_options(config, mixer, rule);
     fill_mixer(spec, mixer, rule);
-    if ((rule->switches & FWA_SWITCH_ROTARY) && config->model.head_dim % 2)
-        fwa_config_problem(config, "model.head_dim",
-                           "%lld is odd, but rule %s rotates pairs of channels; choose an even size",
-                           (long long)config->model.head_dim, rule->name);
+    if (spec->rotary && config->model.head_dim % 2)
+        fwa_config_problem(
+            config, "model.head_dim",
+            "%lld is odd, but rule %s rotates pairs of channels; choose an even size, or set rotary to false",
+            (long long)config->model.head_dim, rule->name);
     if (mixer->normalized_read && mixer->phi != FWA_PHI_ELU1 && mixer->phi != FWA_PHI_RELU) {
         mixer_key(key, sizeof key, mixer, "normalized_read");
         fwa_config_problem(config, key, "needs features >= 0: set phi to elu1 or relu");

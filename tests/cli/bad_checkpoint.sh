@@ -41,6 +41,7 @@ refused 2 "blocks.2." "another model" -- run.name=new train.micro_batch=4 model.
 refused 1 runs/stopped "optimizer.lr: 0.003 -> 0.004" "run.seed: 0 -> 7" "train.global_batch: 8 -> 16" "--init-from" -- \
     run.name=stopped optimizer.lr=4e-3 run.seed=7 train.global_batch=16 log.every=5 eval.every=3 --resume auto
 refused 1 "model.mixer.many.window: 3 -> 2" -- run.name=stopped model.mixer.many.window=2 --resume auto
+refused 1 "model.mixer.all.rotary: auto -> false" -- run.name=stopped model.mixer.all.rotary=false --resume auto
 refused 1 "train.steps: 30 -> 20" -- run.name=stopped train.steps=20 --resume auto
 refused 1 "train.precision: f32 -> f64" -- run.name=stopped train.precision=f64 --resume auto
 refused 2 "optimizer.lr: 0.003 -> 0.004" -- run.name=stopped train.micro_batch=4 optimizer.lr=4e-3 --resume auto

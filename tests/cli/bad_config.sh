@@ -88,7 +88,13 @@ refused tiny.yaml "model.mixer.one.decay=lightning" "model.mixer.one.decay" "rul
 refused tiny.yaml "model.mixer.one.state=16" "model.mixer.one.state" "rule falcon1"
 refused tiny.yaml "model.mixer.all.beta_range=1" "model.mixer.all.beta_range" "rule softmax"
 refused tiny.yaml "model.mixer.one.beta_range=3" "model.mixer.one.beta_range" "auto, 1, 2"
-refused tiny.yaml "model.head_dim=15" "model.head_dim" "15 is odd" "even"
+for value in true false; do
+    refused tiny.yaml "model.mixer.one.rotary=$value" "model.mixer.one.rotary: rule falcon1 has no such option"
+done
+refused tiny.yaml "model.mixer.all.rotary=2" "model.mixer.all.rotary" "auto, false, true"
+refused tiny.yaml "model.head_dim=15" "model.head_dim" "15 is odd" "even" "set rotary to false"
+run "$FWA" train tiny.yaml --dry-run model.head_dim=15 model.mixer.all.rotary=false
+expect 0 "parameters"
 refused tiny.yaml "model.mixers=[one,none]" "model.mixers" "none" "one, many, all"
 refused tiny.yaml "model.mixer.one.normalized_read=true" "model.mixer.one.normalized_read" "phi"
 

@@ -81,6 +81,26 @@ for change in tie_word_embeddings:true:false rope_theta:1:5 rms_norm_eps:1:3 att
 done
 run "$FWA" export runs/plain none --to llama
 expect 2 "layer 0 has rule falcon1" "--to safetensors"
+
+# A Transformer without positions goes by its own names alone, and comes back as one.
+trained 1 nope tiny.yaml train.steps=2 model.mixers='[all]' model.mixer.all.rotary=false
+run "$FWA" export runs/nope none --to llama
+expect 2 "layer 0 has rotary false" "--to safetensors"
+run "$FWA" import foreign runs/other model.mixer.main.rotary=false
+expect 2 "layer 0 has rotary false"
+run "$FWA" export runs/nope nope --logits 20
+expect 0
+check "config.json does not say it" grep -qF '"rotary": false,' nope/config.json
+run "$FWA" import nope runs/nope-again
+expect 0
+run "$FWA" export runs/nope-again nope2 --logits 20
+expect 0
+check "other logits" cmp nope/logits.safetensors nope2/logits.safetensors
+run "$FWA" import nope runs/turned model.mixer.all.rotary=true
+expect 0
+run "$FWA" export runs/turned nope3 --logits 20
+expect 0
+check_not "positions changed no logit" cmp nope/logits.safetensors nope3/logits.safetensors
 sed -e 's/"hidden_size": 32/"hidden_size": 64/' -e 's/"fwa"/"other"/' llama/config.json >wrong.json
 mkdir wrong
 cp wrong.json wrong/config.json

@@ -31,6 +31,7 @@ static fwa_model_spec spec_of(const fwa_rule *rule) {
     m->qk_norm = rule->switches & FWA_SWITCH_QK_NORM ? rule->default_qk_norm : FWA_NORM_NONE;
     m->conv = rule->switches & FWA_SWITCH_CONV ? 4 : 0;
     m->gate = rule->switches & FWA_SWITCH_GATE;
+    m->rotary = rule->switches & FWA_SWITCH_ROTARY;
     m->beta_range = rule->default_beta_range;
     m->beta_init = 0.5;
     m->lambda_init = 0.1;
@@ -105,21 +106,28 @@ static fwa_tensor read_segments(const fwa_model_spec *spec, fwa_backend *backend
     return out;
 }
 
+static bool segments_equal_the_whole(const fwa_model_spec *spec, fwa_backend *f32, fwa_backend *bf16) {
+    const fwa_tensor truth = read_whole(spec, f32);
+    const double full = check_error(read_segments(spec, f32), truth);
+    const double whole = check_error(read_whole(spec, bf16), truth);
+    const double half = check_error(read_segments(spec, bf16), truth);
+    const bool right = full <= F32_LIMIT && half <= 2.0 * whole + BF16_FLOOR;
+    printf("%-18s %-8s f32 %.1e   bf16 %.1e, whole %.1e%s\n", spec->mixer[0].name,
+           spec->mixer[0].rotary ? "rotary" : "", full, half, whole, right ? "" : "  WRONG");
+    check_release(NULL);
+    return right;
+}
+
 static void test_segments_equal_the_whole(void **state) {
     (void)state;
     fwa_backend *f32 = device_open(FWA_F32), *bf16 = device_open(FWA_BF16);
     int failed = 0;
     for (int r = 0; r < fwa_rule_count(); r++) {
-        const fwa_model_spec spec = spec_of(fwa_rule_at(r));
-        const fwa_tensor truth = read_whole(&spec, f32);
-        const double full = check_error(read_segments(&spec, f32), truth);
-        const double whole = check_error(read_whole(&spec, bf16), truth);
-        const double half = check_error(read_segments(&spec, bf16), truth);
-        const bool right = full <= F32_LIMIT && half <= 2.0 * whole + BF16_FLOOR;
-        printf("%-18s f32 %.1e   bf16 %.1e, whole %.1e%s\n", spec.mixer[0].name, full, half, whole,
-               right ? "" : "  WRONG");
-        failed += !right;
-        check_release(NULL);
+        fwa_model_spec spec = spec_of(fwa_rule_at(r));
+        failed += !segments_equal_the_whole(&spec, f32, bf16);
+        if (!spec.mixer[0].rotary) continue;
+        spec.mixer[0].rotary = false;
+        failed += !segments_equal_the_whole(&spec, f32, bf16);
     }
     bf16->destroy(bf16);
     f32->destroy(f32);

@@ -72,6 +72,7 @@ static void every_rule_in_double(void **state) {
         if (rule->switches & FWA_SWITCH_READ) check_rule(rule, 1, "model.mixer.read=before_write");
         if (rule->switches & FWA_SWITCH_WINDOW) check_rule(rule, 1, "model.mixer.window=9");
         if (rule->switches & FWA_SWITCH_CONV) check_rule(rule, 1, "model.mixer.conv=0");
+        if (rule->switches & FWA_SWITCH_ROTARY) check_rule(rule, 1, "model.mixer.rotary=false");
     }
 }
 

@@ -309,6 +309,7 @@ static void defaults_are_those_of_the_recipe(void **state) {
     assert_int_equal(m->chunk, 64);
     assert_int_equal(m->conv, 4);
     assert_int_equal(m->detach_scale, 0);
+    assert_int_equal(m->rotary, 0);
     assert_int_equal(m->beta_range, 0);
     assert_int_equal(m->decay, FWA_DECAY_RETNET);
     assert_int_equal(m->state, 128);

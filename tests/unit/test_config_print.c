@@ -90,6 +90,7 @@ static const setting mixer_others[] = {
     {"state", "16"},
     {"conv", "0"},
     {"gate", "false"},
+    {"rotary", "false"},
     {"normalized_read", "true"},
     {"detach_scale", "false"},
 };

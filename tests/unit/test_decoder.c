@@ -19,14 +19,20 @@ static const double *ask(fwa_decoder *d, const int32_t *tokens, int count, int s
 
 static void a_document_starts_anew(void **state) {
     (void)state;
-    static const char *const rules[] = {"model.mixer.rule=falcon3a", "model.mixer.rule=gated_deltanet",
-                                        "model.mixer.rule=softmax"};
-    for (int r = 0; r < 3; r++) {
+    static const struct {
+        const char *rule, *setting;
+    } rules[] = {{"model.mixer.rule=falcon3a", "model.mixer.chunk=64"},
+                 {"model.mixer.rule=gated_deltanet", "model.mixer.chunk=64"},
+                 {"model.mixer.rule=softmax", "model.mixer.rotary=true"},
+                 {"model.mixer.rule=softmax", "model.mixer.rotary=false"},
+                 {"model.mixer.rule=retnet", "model.mixer.rotary=false"}};
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
         trainer_case c;
         fwa_decoder *whole, *last;
         int32_t tokens[TOKENS];
         trainer_case_open(&c, world,
-                          (const char *const[]){rules[r], "data.reset_documents=true", "train.precision=f64", NULL});
+                          (const char *const[]){rules[r].rule, rules[r].setting, "data.reset_documents=true",
+                                                "train.precision=f64", NULL});
         const fwa_loaded loaded = {.config = c.config, .backend = c.trainer->backend, .model = c.trainer->model};
         for (int i = 0; i < TOKENS; i++) tokens[i] = (int32_t)fwa_rng_below(1, 0, (uint64_t)i, 256);
         for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) tokens[starts[i]] = FWA_ADDITION_BEGIN;
@@ -38,8 +44,8 @@ static void a_document_starts_anew(void **state) {
             const double *expected = ask(last, tokens + 130, TOKENS - 130, TOKENS);
             for (int i = 0; i < FWA_ADDITION_VOCAB; i++)
                 if (!(fabs(got[i] - expected[i]) <= 1e-9))
-                    fail_msg("%s, %d at a time: logit %d is %.12g, expected %.12g", rules[r], steps[s], i, got[i],
-                             expected[i]);
+                    fail_msg("%s, %s, %d at a time: logit %d is %.12g, expected %.12g", rules[r].rule, rules[r].setting,
+                             steps[s], i, got[i], expected[i]);
             assert_int_equal(fwa_decoder_position(whole), TOKENS);
             fwa_decoder_destroy(whole);
             fwa_decoder_destroy(last);

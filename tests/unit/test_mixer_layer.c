@@ -142,8 +142,10 @@ static void check_retnet(const layer *s) {
     const fwa_mixer_spec *spec = &s->c->model->spec.mixer[0];
     const double H = (double)s->H, depth = 1 - (double)s->l / (double)s->c->model->spec.L;
     fwa_tensor q = project(s, "q.weight"), k = project(s, "k.weight"), a = constant(s, 0);
-    rotate(s, q);
-    rotate(s, k);
+    if (spec->rotary) {
+        rotate(s, q);
+        rotate(s, k);
+    }
     for (int64_t i = 0; i < fwa_tensor_count(q); i++) check_set(q, i, check_get(q, i) / sqrt((double)s->K));
     for (int64_t i = 0; i < fwa_tensor_count(a); i++) {
         const double h = (double)(i % s->H);
@@ -215,6 +217,8 @@ static void test_retnet(void **state) {
     spec.mixer[0].decay = FWA_DECAY_LIGHTNING;
     check_layers(&spec, check_retnet);
     spec.mixer[0].gate = false;
+    check_layers(&spec, check_retnet);
+    spec.mixer[0].rotary = false;
     check_layers(&spec, check_retnet);
 }
 

@@ -314,6 +314,7 @@ static void test_impossible_models_are_refused(void **state) {
     REFUSED(space, spec.mixer[0].state = 0, "state 0");
     REFUSED(plain, spec.mixer[0].gate = true, "gate");
     REFUSED(plain, spec.mixer[0].conv = 4, "conv 4");
+    REFUSED(good, spec.mixer[0].rotary = true, "rotary");
 #undef REFUSED
 }
 

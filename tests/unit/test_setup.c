@@ -69,6 +69,8 @@ static const struct {
     {"state", "mamba2", "24", NULL, AT(state, INT), 24},
     {"conv", "gated_deltanet", "2", NULL, AT(conv, INT), 2},
     {"gate", "gated_deltanet", "false", NULL, AT(gate, BOOL), false},
+    {"rotary", "retnet", "false", NULL, AT(rotary, BOOL), false},
+    {"rotary", "softmax", "false", NULL, AT(rotary, BOOL), false},
     {"normalized_read", "falcon1a", "true", "phi=relu", AT(options.normalized_read, BOOL), true},
     {"detach_scale", "falcon1", "true", NULL, AT(options.detach_scale, BOOL), true},
     {"detach_scale", "falcon3", "false", NULL, AT(options.detach_scale, BOOL), false},
