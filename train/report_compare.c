@@ -35,6 +35,11 @@ static const fwa_report_result *result_of(const fwa_report_run *run, const char 
     return NULL;
 }
 
+static bool has_widths(const fwa_report_run *run, const fwa_compare_column *c) {
+    const fwa_addition_grid *g = run->grid;
+    return g && g->count == c->widths && g->width[0] == c->low && g->width[g->count - 1] == c->high;
+}
+
 static fwa_report_estimate value_of(const fwa_report_run *run, const fwa_compare_column *c) {
     const fwa_metrics_row *last = fwa_report_last(run);
     if (c->kind == FWA_COMPARE_UPDATES) return (fwa_report_estimate){(double)last->step, NAN};
@@ -46,13 +51,18 @@ static fwa_report_estimate value_of(const fwa_report_run *run, const fwa_compare
         const fwa_report_estimate share = fwa_report_share_mean(run, c->exact, c->low, c->high);
         return (fwa_report_estimate){100.0 * share.value, 100.0 * share.error};
     }
+    if (c->kind == FWA_COMPARE_PAIRS) {
+        if (!has_widths(run, c)) return (fwa_report_estimate){NAN, NAN};
+        const fwa_addition_sum sum = fwa_addition_grid_sum(run->grid, c->region);
+        return (fwa_report_estimate){100.0 * sum.share, 100.0 * sum.error};
+    }
     const fwa_report_result *result = c->kind == FWA_COMPARE_RESULT ? result_of(run, c->title) : NULL;
     return result ? (fwa_report_estimate){result->value, result->error} : (fwa_report_estimate){NAN, NAN};
 }
 
 bool fwa_compare_spreads(fwa_compare_kind kind) {
     return kind == FWA_COMPARE_VAL_LOSS || kind == FWA_COMPARE_PERPLEXITY || kind == FWA_COMPARE_SHARE ||
-           kind == FWA_COMPARE_RESULT;
+           kind == FWA_COMPARE_PAIRS || kind == FWA_COMPARE_RESULT;
 }
 
 static bool add_column(fwa_compare *t, fwa_compare_column c) {
@@ -103,6 +113,23 @@ static bool add_shares(fwa_compare *t) {
     return good;
 }
 
+// Means over the pairs of a run's grid, by how many of both widths are trained ones.
+static bool add_pairs(fwa_compare *t, const fwa_addition_grid *g) {
+    static const char *const names[FWA_ADDITION_REGIONS] = {"both", "one", "none"};
+    bool good = true;
+    for (int r = 0; r < FWA_ADDITION_REGIONS; r++) {
+        fwa_compare_column c = {.kind = FWA_COMPARE_PAIRS,
+                                .low = g->width[0],
+                                .high = g->width[g->count - 1],
+                                .widths = g->count,
+                                .region = (fwa_addition_region)r};
+        snprintf(c.title, sizeof c.title, "pairs of %d widths, %lld to %lld: %s trained, %%", g->count,
+                 (long long)c.low, (long long)c.high, names[r]);
+        good = good && add_column(t, c);
+    }
+    return good;
+}
+
 static bool add_columns(fwa_compare *t) {
     bool language = false, good = true;
     for (int i = 0; i < t->report->runs; i++) language |= !fwa_report_trained(&t->report->run[i]);
@@ -114,6 +141,8 @@ static bool add_columns(fwa_compare *t) {
     if (language)
         good = good && add_column(t, (fwa_compare_column){.kind = FWA_COMPARE_PERPLEXITY, .title = "perplexity"});
     good = good && add_shares(t);
+    for (int r = 0; r < t->report->runs; r++)
+        if (t->report->run[r].grid) good = good && add_pairs(t, t->report->run[r].grid);
     for (int r = 0; r < t->report->runs; r++)
         for (int i = 0; i < t->report->run[r].result_count; i++) {
             fwa_compare_column c = {.kind = FWA_COMPARE_RESULT};
@@ -190,7 +219,13 @@ void fwa_compare_print(const fwa_compare *t, int group, int c, FILE *out) {
     } else {
         const double size = fabs(x->value);
         const bool per_cent = strchr(t->column[c].title, '%') != NULL;
-        print_fixed(x, kind == FWA_COMPARE_SHARE ? 1 : per_cent ? 2 : size < 10.0 ? 3 : size < 1000.0 ? 2 : 0, out);
+        print_fixed(x,
+                    kind == FWA_COMPARE_SHARE || kind == FWA_COMPARE_PAIRS ? 1
+                    : per_cent                                             ? 2
+                    : size < 10.0                                          ? 3
+                    : size < 1000.0                                        ? 2
+                                                                           : 0,
+                    out);
     }
 }
 

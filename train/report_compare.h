@@ -18,6 +18,7 @@ typedef enum fwa_compare_kind {
     FWA_COMPARE_VAL_LOSS,
     FWA_COMPARE_PERPLEXITY,
     FWA_COMPARE_SHARE, // exact match of additions, in per cent
+    FWA_COMPARE_PAIRS, // the same over pairs of widths
     FWA_COMPARE_RESULT // of another task of fwa eval
 } fwa_compare_kind;
 
@@ -25,7 +26,9 @@ typedef struct fwa_compare_column {
     fwa_compare_kind kind;
     char title[112];
     bool exact;        // FWA_COMPARE_SHARE: the measure
-    int64_t low, high; // FWA_COMPARE_SHARE: of these widths
+    int64_t low, high; // FWA_COMPARE_SHARE, FWA_COMPARE_PAIRS: of these widths
+    int widths;        // FWA_COMPARE_PAIRS: so many of them, pairs of this region
+    fwa_addition_region region;
 } fwa_compare_column;
 
 // Mean and standard deviation (n - 1) over the runs of a group that have one; of one run its value and standard error.

@@ -1,4 +1,4 @@
-// Figures as SVG. Lengths are units of a box that the page scales to its column.
+// Curves and rows of dots as SVG.
 #include "train/report_figure.h"
 
 #include <math.h>
@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "core/shape.h"
-#include "io/utf8.h"
 #include "train/report_axis.h"
+#include "train/report_frame.h"
 #include "train/report_style.h"
 #include "train/sweep_table.h"
 
-#define WIDTH      420.0
+#define WIDTH      FWA_FIGURE_WIDTH
 #define HEIGHT     250.0
 #define LEFT       50.0
 #define RIGHT      14.0
@@ -20,27 +20,10 @@
 #define BOTTOM     36.0
 #define LABEL_STEP 12.5 // between two labels
 #define ROW        22.0 // of dots
-#define HEAD       26.0 // of a figure that stands alone: its title
-#define FOOT       18.0 // and its note
 #define SAMPLE     20.0 // a piece of a line beside its label
 #define SETTLED    0.2  // of the range of x: what comes before may be cut
 #define WIDE       1e3  // of values that need a logarithmic axis
 #define LONG       8    // points of a curve whose start may be cut
-
-void fwa_html_text(const char *text, FILE *out) {
-    const size_t bytes = strlen(text);
-    for (size_t at = 0, n; at < bytes; at += n) {
-        const unsigned char c = (unsigned char)text[at];
-        const size_t whole = fwa_utf8_bytes((const unsigned char *)text + at, bytes - at);
-        n = whole ? whole : 1;
-        if (!whole || (c < 0x20 && c != '\t' && c != '\n') || c == 0x7F)
-            fputs("\xEF\xBF\xBD", out);
-        else if (strchr("&<>\"'", c))
-            fprintf(out, "&#%d;", c);
-        else
-            fwrite(text + at, 1, n, out);
-    }
-}
 
 static void print_value(double value, char text[24]) {
     const double size = fabs(value);
@@ -82,81 +65,23 @@ static double place_y(const plot *p, double y) {
     return p->bottom - (share > 0.0 ? fmin(share, 20.0) : fmax(share, -20.0)) * (p->bottom - p->top);
 }
 
-static void draw_text(double x, double y, const char *anchor, const char *kind, const char *text, FILE *out) {
-    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" class=\"%s\">", x, y, anchor, kind);
-    fwa_html_text(text, out);
-    fputs("</text>\n", out);
-}
-
-// What stands around a figure.
-typedef struct frame {
-    const char *title, *note; // note NULL: none
-    bool alone, cut;          // cut: something lies above
-    double height;
-} frame;
-
-static void print_note(const frame *f, FILE *out) {
-    if (f->note) fwa_html_text(f->note, out);
-    if (f->cut) fputs(f->note ? " The start lies above the figure." : "The start lies above the figure.", out);
-}
-
-static void open_figure(const frame *f, FILE *out) {
-    const bool noted = f->note || f->cut;
-    if (!f->alone) {
-        fputs("<figure><figcaption>", out);
-        fwa_html_text(f->title, out);
-        fprintf(out, "</figcaption>\n<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", WIDTH, f->height);
-    } else {
-        const double height = f->height + HEAD + (noted ? FOOT : 0.0);
-        fprintf(out,
-                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"-4 %.0f %.0f "
-                "%.0f\" role=\"img\" aria-label=\"",
-                2.0 * WIDTH + 16.0, 2.0 * height, -HEAD, WIDTH + 8.0, height);
-    }
-    fwa_html_text(f->title, out);
-    fputs("\">\n", out);
-    if (!f->alone) return;
-    fprintf(out, "<style>%s</style>\n<rect class=\"paper\" x=\"-4\" y=\"%.0f\" width=\"100%%\" height=\"100%%\"/>\n",
-            fwa_report_picture_style, -HEAD);
-    draw_text(0.0, -8.0, "start", "title", f->title, out);
-    if (!noted) return;
-    fprintf(out, "<text x=\"0\" y=\"%.0f\" class=\"tick\">", f->height + 12.0);
-    print_note(f, out);
-    fputs("</text>\n", out);
-}
-
-static void close_figure(const frame *f, FILE *out) {
-    fputs("</svg>\n", out);
-    if (f->alone) return;
-    if (f->note || f->cut) {
-        fputs("<p class=\"note\">", out);
-        print_note(f, out);
-        fputs("</p>\n", out);
-    }
-    fputs("</figure>\n", out);
-}
-
-static void draw_line(double x1, double y1, double x2, double y2, const char *kind, FILE *out) {
-    fprintf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n", x1, y1, x2, y2, kind);
-}
-
 static void draw_x_axis(const plot *p, const char *title, FILE *out) {
     char text[32];
-    draw_line(p->left, p->bottom, p->right, p->bottom, "axis", out);
+    fwa_figure_stroke(p->left, p->bottom, p->right, p->bottom, "axis", out);
     for (int i = 0; i < p->x.ticks; i++) {
         const double x = place_x(p, p->x.tick[i]);
-        draw_line(x, p->bottom, x, p->bottom + 4, "axis", out);
-        draw_text(x, p->bottom + 16, "middle", "tick", fwa_axis_tick_text(&p->x, i, text), out);
+        fwa_figure_stroke(x, p->bottom, x, p->bottom + 4, "axis", out);
+        fwa_figure_text(x, p->bottom + 16, "middle", "tick", fwa_axis_tick_text(&p->x, i, text), out);
     }
-    draw_text(0.5 * (p->left + p->right), p->bottom + 31, "middle", "tick", title, out);
+    fwa_figure_text(0.5 * (p->left + p->right), p->bottom + 31, "middle", "tick", title, out);
 }
 
 static void draw_axes(const plot *p, const char *x_title, FILE *out) {
     char text[32];
     for (int i = 0; i < p->y.ticks; i++) {
         const double y = place_y(p, p->y.tick[i]);
-        draw_line(p->left, y, p->right, y, "grid", out);
-        draw_text(p->left - 6, y + 4, "end", "tick", fwa_axis_tick_text(&p->y, i, text), out);
+        fwa_figure_stroke(p->left, y, p->right, y, "grid", out);
+        fwa_figure_text(p->left - 6, y + 4, "end", "tick", fwa_axis_tick_text(&p->y, i, text), out);
     }
     draw_x_axis(p, x_title, out);
 }
@@ -298,10 +223,10 @@ static void draw_label(const plot *p, const fwa_figure *f, const label *at, FILE
     const double x = place_x(p, end->x);
     char kind[32], colour[16];
     if (fabs(at->y - at->wanted) > 3.0 || x < p->right - 2.0)
-        draw_line(x + 3.0, fmax(at->wanted, p->top), p->right + 5.0, at->y, "leader", out);
+        fwa_figure_stroke(x + 3.0, fmax(at->wanted, p->top), p->right + 5.0, at->y, "leader", out);
     if (p->samples) draw_sample(p->right + 6.0, at->y, f, at->line, out);
     snprintf(kind, sizeof kind, "label %s", fwa_figure_class(at->line->colour, colour));
-    draw_text(p->right + 7.0 + (p->samples ? SAMPLE : 0.0), at->y + 4.0, "start", kind, at->line->label, out);
+    fwa_figure_text(p->right + 7.0 + (p->samples ? SAMPLE : 0.0), at->y + 4.0, "start", kind, at->line->label, out);
 }
 
 static void draw_labels(const plot *p, const fwa_figure *f, FILE *out) {
@@ -335,20 +260,20 @@ static void draw_box(const plot *p, const fwa_figure *f, FILE *out) {
 void fwa_figure_lines(const fwa_figure *figure, FILE *out) {
     plot p;
     if (!make_plot(figure, &p)) return;
-    const frame f = {
+    const fwa_figure_frame f = {
         .title = figure->title, .note = figure->note, .alone = figure->alone, .cut = p.cut, .height = HEIGHT};
-    open_figure(&f, out);
+    fwa_figure_open(&f, out);
     draw_axes(&p, figure->x_title, out);
     draw_box(&p, figure, out);
     draw_labels(&p, figure, out);
-    close_figure(&f, out);
+    fwa_figure_close(&f, out);
 }
 
 static void draw_row(const plot *p, const fwa_figure_row *row, double y, bool best, FILE *out) {
     char colour[16], text[64];
     double mean, spread;
     fwa_figure_class(row->colour, colour);
-    draw_text(p->left - 10.0, y + 4.0, "end", best ? "name best" : "name", row->name, out);
+    fwa_figure_text(p->left - 10.0, y + 4.0, "end", best ? "name best" : "name", row->name, out);
     if (!fwa_sweep_mean(row->value, row->count, &mean, &spread)) return;
     if (!isnan(spread)) {
         fprintf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"bar %s\"/>\n",
@@ -358,7 +283,7 @@ static void draw_row(const plot *p, const fwa_figure_row *row, double y, bool be
     }
     draw_dot(place_x(p, mean), y, 4.0, "dot", colour, out);
     fwa_report_number(mean, spread, text);
-    draw_text(WIDTH - 2.0, y + 4.0, "end", best ? "name best" : "name", text, out);
+    fwa_figure_text(WIDTH - 2.0, y + 4.0, "end", best ? "name best" : "name", text, out);
 }
 
 void fwa_figure_dots(const fwa_figure_list *list, FILE *out) {
@@ -383,17 +308,19 @@ void fwa_figure_dots(const fwa_figure_list *list, FILE *out) {
     const double room = 0.04 * (high - low);
     const bool log = low > 0.0 && high > WIDE * low;
     fwa_axis_make(&p.x, log ? 0.7 * low : low - room, log ? 1.4 * high : high + room, log, log ? 5 : 3);
-    const frame f = {.title = list->title, .note = list->note, .alone = list->alone, .height = p.bottom + 22.0};
-    open_figure(&f, out);
+    const fwa_figure_frame f = {
+        .title = list->title, .note = list->note, .alone = list->alone, .height = p.bottom + 22.0};
+    fwa_figure_open(&f, out);
     for (int i = 0; i < p.x.ticks; i++) {
         const double x = place_x(&p, p.x.tick[i]);
-        draw_line(x, p.top, x, p.bottom, "grid", out);
+        fwa_figure_stroke(x, p.top, x, p.bottom, "grid", out);
     }
-    draw_line(p.left, p.bottom, p.right, p.bottom, "axis", out);
+    fwa_figure_stroke(p.left, p.bottom, p.right, p.bottom, "axis", out);
     for (int i = 0; i < p.x.ticks; i++) {
         char text[32];
-        draw_text(place_x(&p, p.x.tick[i]), p.bottom + 16.0, "middle", "tick", fwa_axis_tick_text(&p.x, i, text), out);
+        fwa_figure_text(place_x(&p, p.x.tick[i]), p.bottom + 16.0, "middle", "tick", fwa_axis_tick_text(&p.x, i, text),
+                        out);
     }
     for (int r = 0; r < rows; r++) draw_row(&p, &row[r], p.top + (r + 0.5) * ROW, r == best && rows > 1, out);
-    close_figure(&f, out);
+    fwa_figure_close(&f, out);
 }

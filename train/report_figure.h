@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "train/report_curve.h"
+#include "train/report_frame.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,9 +61,6 @@ const char *fwa_figure_class(int colour, char text[16]);
 
 // "3.1416 ± 0.0021", with a NaN spread "3.1416"; very small and large ones as "2.72e-04".
 void fwa_report_number(double mean, double spread, char text[64]);
-
-// Text with what HTML would take for markup escaped; control characters and bytes that are not UTF-8 become U+FFFD.
-void fwa_html_text(const char *text, FILE *out);
 
 #ifdef __cplusplus
 }

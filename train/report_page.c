@@ -15,7 +15,7 @@
 
 static bool has_scores(const fwa_report *report) {
     for (int i = 0; i < report->runs; i++)
-        if (report->run[i].score_count) return true;
+        if (report->run[i].score_count || report->run[i].grid) return true;
     return false;
 }
 
@@ -31,7 +31,11 @@ static fwa_status print_figures(const fwa_report *report, FILE *out) {
     if (!has_scores(report)) return FWA_OK;
     fputs("<h2>Addition by width</h2>\n", out);
     FWA_TRY(fwa_report_addition(report, out));
-    return fwa_report_widths(report, out);
+    FWA_TRY(fwa_report_widths(report, out));
+    fputs("<div class=\"grids\">\n", out);
+    FWA_TRY(fwa_report_grids(report, false, out));
+    fputs("</div>\n", out);
+    return FWA_OK;
 }
 
 // "3 runs of task lm, the last step on 2026-11-30 03:10 UTC"

@@ -165,25 +165,36 @@ fwa_status fwa_report_widths(const fwa_report *report, FILE *out) {
     return draw_panels(report, widths, WIDTHS, CURVES, out);
 }
 
-// panel NULL: the last losses. A picture may be written again; nothing else is written over.
-static fwa_status write_picture(const fwa_report *report, const panel *what, const char *folder, int *written) {
+// A figure that has functions of its own, other than a panel's.
+typedef fwa_status (*figure_function)(const fwa_report *report, bool alone, FILE *out);
+
+// A picture may be written again; nothing else is written over. `what` NULL: by `draw`.
+static fwa_status write_picture(const fwa_report *report, const char *folder, const char *name, const panel *what,
+                                figure_function draw, int *written) {
     char path[FWA_PATH_MAX];
     fwa_report_output file;
-    FWA_TRY(fwa_path_format(path, "%s/%s.svg", folder, what ? what->file : "ends"));
+    FWA_TRY(fwa_path_format(path, "%s/%s.svg", folder, name));
     FWA_TRY(fwa_report_output_check("--figures", path, "<svg", "an SVG"));
     FWA_TRY(fwa_report_output_open(&file, path));
-    FWA_TRY(fwa_report_output_close(&file, what ? draw_panel(report, what, 0, true, file.out)
-                                                : fwa_report_ends(report, true, file.out)));
+    FWA_TRY(fwa_report_output_close(&file,
+                                    what ? draw_panel(report, what, 0, true, file.out) : draw(report, true, file.out)));
     *written += file.bytes > 0;
+    return FWA_OK;
+}
+
+static fwa_status write_panels(const fwa_report *report, const char *folder, const panel *panels, int count,
+                               int *written) {
+    for (int i = 0; i < count; i++) FWA_TRY(write_picture(report, folder, panels[i].file, &panels[i], NULL, written));
     return FWA_OK;
 }
 
 fwa_status fwa_report_figures(const fwa_report *report, const char *folder) {
     int written = 0;
     FWA_TRY(fwa_make_folders(folder));
-    for (int i = 0; i < CURVES; i++) FWA_TRY(write_picture(report, &curves[i], folder, &written));
-    for (int i = 0; i < WIDTHS; i++) FWA_TRY(write_picture(report, &widths[i], folder, &written));
-    if (report->groups > 1) FWA_TRY(write_picture(report, NULL, folder, &written));
+    FWA_TRY(write_panels(report, folder, curves, CURVES, &written));
+    FWA_TRY(write_panels(report, folder, widths, WIDTHS, &written));
+    FWA_TRY(write_picture(report, folder, "grid", NULL, fwa_report_grids, &written));
+    if (report->groups > 1) FWA_TRY(write_picture(report, folder, "ends", NULL, fwa_report_ends, &written));
     fwa_log_info("%d figures in %s", written, folder);
     return FWA_OK;
 }

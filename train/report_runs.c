@@ -28,8 +28,7 @@ static void free_run(fwa_report_run *run) {
     free(run->rows);
     fwa_config_entries_free(run->keys, run->key_count);
     fwa_config_destroy(run->config);
-    free(run->scores);
-    free(run->results);
+    fwa_report_scores_free(run);
 }
 
 void fwa_report_destroy(fwa_report *report) {

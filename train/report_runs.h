@@ -5,6 +5,7 @@
 #include "dist/world.h"
 #include "io/config.h"
 #include "io/metrics.h"
+#include "train/addition_grid.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,6 +45,8 @@ typedef struct fwa_report_run {
     fwa_report_score *scores; // [score_count] by width, of the newest step that was measured
     int score_count;
     int64_t score_step;
+    fwa_addition_grid *grid; // of the newest step; NULL: not measured
+    int64_t grid_step;
     fwa_report_result *results; // [result_count], each name once: of the newest step that was measured
     int result_count;
 } fwa_report_run;

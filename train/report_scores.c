@@ -76,6 +76,21 @@ static fwa_status take_scores(fwa_report_run *run, const json_t *root, int64_t s
     return FWA_OK;
 }
 
+static fwa_status take_grid(fwa_report_run *run, const json_t *object, int64_t step, const char *path) {
+    if (run->grid && step < run->grid_step) return FWA_OK;
+    fwa_addition_grid *grid = calloc(1, sizeof *grid);
+    FWA_CHECK(grid, FWA_MEMORY, "no memory for the scores in %s", path);
+    if (!fwa_addition_grid_read(grid, object)) {
+        fwa_log_warn("%s: not the counts of every pair of widths, left out", path);
+        free(grid);
+        return FWA_OK;
+    }
+    free(run->grid);
+    run->grid = grid;
+    run->grid_step = step;
+    return FWA_OK;
+}
+
 // Adds a result, or replaces one of an earlier step; nothing where `value` is no number.
 static fwa_status put_result(fwa_report_run *run, int64_t step, double factor, const json_t *value, const json_t *error,
                              const char *format, ...) FWA_PRINTF(6, 7);
@@ -138,7 +153,8 @@ static fwa_status take_file(fwa_report_run *run, const json_t *root, const char 
     const char *task = json_string_value(json_object_get(root, "task"));
     const int64_t step = json_integer_value(json_object_get(root, "step"));
     if (!task) return FWA_OK;
-    if (!strcmp(task, "addition")) return take_scores(run, root, step, path);
+    const json_t *grid = json_object_get(root, "grid");
+    if (!strcmp(task, "addition")) return grid ? take_grid(run, grid, step, path) : take_scores(run, root, step, path);
     if (!strcmp(task, "mc")) return take_choices(run, root, step);
     return !strcmp(task, "ppl") ? take_perplexity(run, root, step, name) : FWA_OK;
 }
@@ -165,6 +181,12 @@ fwa_status fwa_report_scores_read(fwa_report_run *run) {
     }
     if (count >= 0) free(entries);
     return status;
+}
+
+void fwa_report_scores_free(fwa_report_run *run) {
+    free(run->scores);
+    free(run->grid);
+    free(run->results);
 }
 
 fwa_report_estimate fwa_report_share_at(const fwa_report_run *run, bool exact, int64_t width) {

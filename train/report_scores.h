@@ -8,11 +8,12 @@
 extern "C" {
 #endif
 
-// Fills run->scores and run->results from the *.json files of its folder that fwa eval wrote: of several measurements
-// of the same the one of the largest step, and of that the last by the file's name. Of the addition task the largest
-// step's widths alone, from all of its files. Files that hold something else are passed over, and told of where they
-// are no JSON.
+// Fills run->scores, run->grid and run->results from the *.json files of its folder that fwa eval wrote: of several
+// measurements of the same the one of the largest step, and of that the last by the file's name. Of the addition task
+// the largest step's widths alone, from all of its files. Files that hold something else are passed over, and told of
+// where they are no JSON.
 FWA_MUST_CHECK fwa_status fwa_report_scores_read(fwa_report_run *run);
+void fwa_report_scores_free(fwa_report_run *run);
 
 // Exact match at a width; NaN where it was not measured, and the error too where no example differs from the others,
 // which says nothing about the next ones.

@@ -43,6 +43,9 @@ const char fwa_report_style[] =
     ".curve.d1{stroke-dasharray:6 2.5}.curve.d2{stroke-dasharray:1.5 2.5}.curve.reference{stroke-dasharray:3 3}\n"
     ".key.d1{background:repeating-linear-gradient(90deg,var(--c) 0 .4rem,transparent .4rem .55rem)}"
     ".key.d2{background:repeating-linear-gradient(90deg,var(--c) 0 .15rem,transparent .15rem .3rem)}\n"
+    ".heat{fill:var(--c0);shape-rendering:crispEdges}svg .cell{font-size:10.5px}svg .in{fill:var(--page)}"
+    ".grids{margin-top:1.75rem}.panel{fill:none;stroke:var(--rule)}.marked{fill:none;stroke:var(--ink);stroke-width:1."
+    "25}\n"
     ".wide{overflow-x:auto}\n"
     "table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}\n"
     "th,td{padding:.3rem .9rem .3rem 0;text-align:right;white-space:nowrap;border-bottom:1px solid var(--rule)}\n"
@@ -66,4 +69,6 @@ const char fwa_report_picture_style[] =
     ".bar{stroke:currentColor;stroke-width:2}.band{fill:currentColor;fill-opacity:.18}"
     ".single{fill:#fff;stroke:currentColor;stroke-width:1.25}.dot,.label{fill:currentColor}"
     ".c0{color:#0072b2}.c1{color:#d55e00}.c2{color:#00875f}.c3{color:#b8578f}.c4{color:#a87900}.c5{color:#3a9fd8}"
-    ".cg{color:#63676d}";
+    ".cg{color:#63676d}.heat{fill:#0072b2;shape-rendering:crispEdges}.cell{font-size:10.5px}.in{fill:#fff}.panel{fill:"
+    "none;stroke:#dcdee1}"
+    ".marked{fill:none;stroke:#1c1e21;stroke-width:1.25}";

@@ -165,8 +165,7 @@ static fwa_status read_scores(fwa_sweep_run *run) {
     const bool measured = fwa_report_widths_beyond(&scores, run->trained, &low, &high);
     run->upto = measured ? fwa_report_share_mean(&scores, false, low, high).value : NAN;
     run->exact = measured ? fwa_report_share_mean(&scores, true, low, high).value : NAN;
-    free(scores.scores);
-    free(scores.results);
+    fwa_report_scores_free(&scores);
     return status;
 }
 

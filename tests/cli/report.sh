@@ -117,6 +117,38 @@ echo '# Notes' >notes.md
 run "$FWA" report runs/half -o notes.md
 expect 2 "notes.md is there and is not a table"
 
+# Exact match over pairs of widths, of the newest step: a map, and means by how many of both widths are trained ones.
+check_not "a map that nobody measured" test -e pictures/grid.svg
+# grid FOLDER STEP FIRST_ROW: widths 1, 2 and 4 into its grid.json, of which 1 and 2 are trained
+grid() {
+    mkdir -p "$1"
+    cat >"$1/grid.json" <<JSON
+{"task": "addition", "step": $2, "grid": {"examples": 101, "trained": [1, 2], "first": [1, 2, 4], "second": [1, 2, 4],
+ "right": [$3, [101, 101, 0], [25, 0, 0]], "beyond": [[0, 0, 9], [0, 0, 0], [0, 0, 0]],
+ "length": [[0, 0, 0], [0, 0, 0], [0, 0, 101]]}}
+JSON
+}
+grid runs/pairs 20 '[0, 0, 0]'
+mv runs/pairs/grid.json runs/pairs/z.json
+grid runs/pairs 30 '[101, 101, 50]'
+cp runs/half/*.json runs/plain/metrics.jsonl runs/plain/config.yaml runs/pairs
+echo '{"task": "addition", "step": 31, "grid": {"examples": 101, "first": [1]}}' >runs/pairs/bad.json
+run "$FWA" report runs/pairs runs/half -o pairs.md --figures maps
+expect 0 "bad.json: not the counts of every pair of widths"
+check "no mean over pairs" grep -qF "| pairs of 3 widths, 1 to 4: one trained, % |" pairs.md
+# The shares 50/101 and 25/101 and two of 0: 18.6, with a quarter of the root of the sum of squared errors.
+check "not the means over pairs" grep -qE '^\| pairs .*\| 100\.0 \| 18\.6 ± 1\.7 \| 0\.0 \|$' pairs.md
+check "not 9 cells, and 5 that say what colours mean" test "$(grep -c 'class="heat"' maps/grid.svg)" = 14
+for text in 'class="marked"' 'fill-opacity="0.495"><title>1 and 4 digits: 49.5 %' '>50</text>'; do
+    check "the map has no $text" grep -qF "$text" maps/grid.svg
+done
+sed '1s/ xmlns="[^"]*"//' maps/grid.svg >plain.svg
+page plain.svg
+run "$FWA" report runs/pairs -o pairs.html
+page pairs.html
+check "no map in the page" test "$(grep -c '<title>4 and 1 digits: 24.8 %' pairs.html)" = 1
+check "no means in the page" grep -qF "<th>pairs of 3 widths, 1 to 4: none trained, %</th>" pairs.html
+
 # A sweep: seeds become one line with their spread, and what differs is told.
 cat >two.yaml <<'YAML'
 base: tiny.yaml
@@ -135,6 +167,18 @@ check "no spread over seeds" grep -qE '>[0-9.]+ ± [0-9.]+<' report.html
 check "the key that differs is not told" grep -qF "<th>optimizer.lr</th>" report.html
 check_not "a key that does not differ is told as one that does" grep -qF "<th>train.steps</th>" report.html
 check "not an event file a run" test "$(find events -name '*tfevents*' -size +200c | wc -l)" = 4
+
+# Of seeds the mean, over those with the same widths.
+seeds=$(find runs/two -name metrics.jsonl | sort | head -n 2)
+for metrics in $seeds; do grid "${metrics%/*}" 4 '[101, 101, 0]'; done
+sed -i 's/101, 101, 0\], \[101/51, 0, 0], [101/' "${metrics%/*}/grid.json"
+run "$FWA" report runs/two -o two.md --figures maps
+expect 0
+check "not the mean of 1 and 51/101" grep -qF '<title>1 and 1 digits: 75.2 %' maps/grid.svg
+check "not one map for both seeds" test "$(grep -c '<title>1 and 1 digits' maps/grid.svg)" = 1
+sed -i 's/1, 2, 4\]/1, 2, 5]/g' "${metrics%/*}/grid.json"
+run "$FWA" report runs/two -o two.md --figures maps
+check "other widths are in a mean" grep -qF '<title>1 and 1 digits: 100.0 %' maps/grid.svg
 
 # Folders as people leave them: names that would be markup, damaged lines, a configuration of another version, no steps.
 bad='runs/<b onload="x">&amp;'
