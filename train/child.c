@@ -11,9 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/clock.h"
+#include "train/signals.h"
+
 #define CANNOT_START 127
 
-static int requests;         // signals that asked to stop
+static int requests;         // to stop: signals without their echoes
+static int64_t last_request; // fwa_clock_ns
 static sigset_t mask_before; // of signals, for children
 
 static void stop_signals(sigset_t *set) {
@@ -29,15 +33,25 @@ fwa_status fwa_child_hold_signals(void) {
     stop_signals(&held);
     sigaddset(&held, SIGCHLD);
     requests = 0;
+    last_request = 0;
     FWA_CHECK(sigprocmask(SIG_BLOCK, &held, &mask_before) == 0, FWA_ERROR, "cannot hold signals: %s", strerror(errno));
     return FWA_OK;
+}
+
+// Counts a signal that has come; whether it is a request of its own.
+static bool is_request(void) {
+    const int64_t now = fwa_clock_ns();
+    if (requests > 0 && now - last_request <= FWA_SIGNAL_ECHO_NS) return false;
+    requests++;
+    last_request = now;
+    return true;
 }
 
 bool fwa_child_stop_requested(void) {
     sigset_t stops;
     const struct timespec now = {0, 0};
     stop_signals(&stops);
-    while (sigtimedwait(&stops, NULL, &now) > 0) requests++;
+    while (sigtimedwait(&stops, NULL, &now) > 0) is_request();
     return requests > 0;
 }
 
@@ -56,7 +70,7 @@ static void become(char *const *argv, pid_t parent, int report) {
 }
 
 static void hand_on(pid_t child) {
-    requests++;
+    if (!is_request()) return;
     int number = requests == 1 ? SIGUSR1 : requests == 2 ? SIGTERM : SIGKILL;
     kill(child, number);
 }

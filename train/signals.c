@@ -7,15 +7,21 @@
 #include <stddef.h>
 #include <string.h>
 
-static atomic_int first_signal; // 0: none
-static atomic_int end_requests; // SIGINT and SIGTERM so far
+#include "core/clock.h"
 
-// Only what is safe in a handler: lock-free atomics, sigaction, raise. A raised signal is delivered when this returns.
+static atomic_int first_signal;  // 0: none
+static atomic_llong end_request; // fwa_clock_ns when SIGINT or SIGTERM came first, 0: not yet
+
+// Only what is safe in a handler: lock-free atomics, clock_gettime, sigaction, raise. A raised signal is delivered when
+// this returns.
 static void on_signal(int number) {
     int none = 0;
+    long long first = 0;
     const int saved_errno = errno;
+    const long long now = fwa_clock_ns();
     atomic_compare_exchange_strong(&first_signal, &none, number);
-    if ((number == SIGINT || number == SIGTERM) && atomic_fetch_add(&end_requests, 1) >= 1) {
+    if ((number == SIGINT || number == SIGTERM) && !atomic_compare_exchange_strong(&end_request, &first, now) &&
+        now - first > FWA_SIGNAL_ECHO_NS) {
         struct sigaction action;
         memset(&action, 0, sizeof action);
         action.sa_handler = SIG_DFL;
@@ -35,7 +41,7 @@ fwa_status fwa_signals_install(bool under_mpirun) {
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < count; i++) sigaddset(&action.sa_mask, numbers[i]);
     atomic_store(&first_signal, 0);
-    atomic_store(&end_requests, 0);
+    atomic_store(&end_request, 0);
     for (size_t i = 0; i < count; i++) {
         FWA_CHECK(sigaction(numbers[i], &action, NULL) == 0, FWA_ERROR, "cannot handle signal %d (%s): %s", numbers[i],
                   strsignal(numbers[i]), strerror(errno));

@@ -27,6 +27,13 @@ for signal in TERM USR1 USR2 INT; do
     compare $signal 1
 done
 
+# timeout(1) sends its signal to the program and once more to the group that the program is in.
+# shellcheck disable=SC2086 # several words
+start timeout --preserve-status 60 "$FWA" train tiny.yaml run.name=timed $settings
+wait_for_rows timed 3
+kill -TERM "$background"
+compare timed 1
+
 # Under mpirun the signal comes to one rank only, rank 0 or another.
 for rank in 0 1; do
     # shellcheck disable=SC2086 # several words

@@ -5,16 +5,29 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "train/signals.h"
 
-// Sends `signals` (0 ends) to a child after installing; gives its wait status. The child leaves with the pending
-// number.
+#define LATER (-1)
+
+static void sleep_ns(int64_t ns) {
+    const int64_t end = fwa_clock_ns() + ns;
+    while (fwa_clock_ns() < end) usleep(1000);
+}
+
+// Sends `signals` (0 ends, LATER waits until no echo is expected) to a child after installing; gives its wait status.
+// The child leaves with the pending number.
 static int run_child(bool under_mpirun, const int *signals) {
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         if (fwa_signals_install(under_mpirun) != FWA_OK || fwa_signals_pending() != 0) _exit(100);
-        for (; *signals != 0; signals++) raise(*signals);
+        for (; *signals != 0; signals++) {
+            if (*signals == LATER)
+                sleep_ns(FWA_SIGNAL_ECHO_NS + 50000000);
+            else
+                raise(*signals);
+        }
         _exit(fwa_signals_pending());
     }
     int status = 0;
@@ -51,13 +64,19 @@ static void test_first_is_kept(void **state) {
     check_pending(false, (const int[]){SIGUSR1, SIGINT, 0}, SIGUSR1);
 }
 
+static void test_echo_ends_nothing(void **state) {
+    (void)state;
+    check_pending(false, (const int[]){SIGTERM, SIGTERM, SIGTERM, SIGINT, 0}, SIGTERM);
+    check_pending(true, (const int[]){SIGTERM, SIGTERM, 0}, SIGTERM);
+}
+
 static void test_second_ends(void **state) {
     (void)state;
-    check_killed(false, (const int[]){SIGINT, SIGINT, 0}, SIGINT);
-    check_killed(false, (const int[]){SIGTERM, SIGTERM, 0}, SIGTERM);
-    check_killed(false, (const int[]){SIGTERM, SIGINT, 0}, SIGINT);
-    check_killed(false, (const int[]){SIGINT, SIGUSR1, SIGTERM, 0}, SIGTERM);
-    check_killed(true, (const int[]){SIGTERM, SIGTERM, 0}, SIGTERM);
+    check_killed(false, (const int[]){SIGINT, LATER, SIGINT, 0}, SIGINT);
+    check_killed(false, (const int[]){SIGTERM, LATER, SIGTERM, 0}, SIGTERM);
+    check_killed(false, (const int[]){SIGTERM, LATER, SIGINT, 0}, SIGINT);
+    check_killed(false, (const int[]){SIGINT, SIGUSR1, LATER, SIGTERM, 0}, SIGTERM);
+    check_killed(true, (const int[]){SIGTERM, LATER, SIGTERM, 0}, SIGTERM);
 }
 
 static void test_interrupt_under_mpirun(void **state) {
@@ -69,6 +88,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pending),
         cmocka_unit_test(test_first_is_kept),
+        cmocka_unit_test(test_echo_ends_nothing),
         cmocka_unit_test(test_second_ends),
         cmocka_unit_test(test_interrupt_under_mpirun),
     };
