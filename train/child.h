@@ -16,8 +16,8 @@ FWA_MUST_CHECK fwa_status fwa_child_hold_signals(void);
 bool fwa_child_stop_requested(void);
 // Runs argv (the program is looked for in PATH) to its end, in a process group of its own, with an empty standard
 // input. The first signal becomes SIGUSR1 to it, which trainings and mpirun understand as "save and leave", the second
-// SIGTERM, further ones SIGKILL, echoes (train/signals.h) left out; if this process dies it gets SIGUSR1, too. *code is its exit code, 128 + signal where
-// one ended it. FWA_ERROR where it cannot be started.
+// SIGTERM, further ones SIGKILL, echoes (train/signals.h) left out; if this process dies it gets SIGUSR1, too. *code is
+// its exit code, 128 + signal where one ended it. FWA_ERROR where it cannot be started.
 FWA_MUST_CHECK fwa_status fwa_child_run(char *const *argv, int *code);
 
 #ifdef __cplusplus
