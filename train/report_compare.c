@@ -41,12 +41,14 @@ static bool has_widths(const fwa_report_run *run, const fwa_compare_column *c) {
 }
 
 static fwa_report_estimate value_of(const fwa_report_run *run, const fwa_compare_column *c) {
-    const fwa_metrics_row *last = fwa_report_last(run);
+    const fwa_metrics_row *last = fwa_report_last(run), *lowest = fwa_report_lowest(run);
     if (c->kind == FWA_COMPARE_UPDATES) return (fwa_report_estimate){(double)last->step, NAN};
     if (c->kind == FWA_COMPARE_TOKENS) return (fwa_report_estimate){(double)last->tokens, NAN};
     if (c->kind == FWA_COMPARE_HOURS) return (fwa_report_estimate){hours_of(run), NAN};
     if (c->kind == FWA_COMPARE_VAL_LOSS) return (fwa_report_estimate){run->last_val_loss, NAN};
     if (c->kind == FWA_COMPARE_PERPLEXITY) return (fwa_report_estimate){exp(run->last_val_loss), NAN};
+    if (c->kind == FWA_COMPARE_LOWEST) return (fwa_report_estimate){lowest ? lowest->val_loss : NAN, NAN};
+    if (c->kind == FWA_COMPARE_LOWEST_AT) return (fwa_report_estimate){lowest ? (double)lowest->tokens : NAN, NAN};
     if (c->kind == FWA_COMPARE_SHARE) {
         const fwa_report_estimate share = fwa_report_share_mean(run, c->exact, c->low, c->high);
         return (fwa_report_estimate){100.0 * share.value, 100.0 * share.error};
@@ -61,8 +63,8 @@ static fwa_report_estimate value_of(const fwa_report_run *run, const fwa_compare
 }
 
 bool fwa_compare_spreads(fwa_compare_kind kind) {
-    return kind == FWA_COMPARE_VAL_LOSS || kind == FWA_COMPARE_PERPLEXITY || kind == FWA_COMPARE_SHARE ||
-           kind == FWA_COMPARE_PAIRS || kind == FWA_COMPARE_RESULT;
+    return kind == FWA_COMPARE_VAL_LOSS || kind == FWA_COMPARE_PERPLEXITY || kind == FWA_COMPARE_LOWEST ||
+           kind == FWA_COMPARE_SHARE || kind == FWA_COMPARE_PAIRS || kind == FWA_COMPARE_RESULT;
 }
 
 static bool add_column(fwa_compare *t, fwa_compare_column c) {
@@ -140,6 +142,10 @@ static bool add_columns(fwa_compare *t) {
            add_column(t, (fwa_compare_column){.kind = FWA_COMPARE_VAL_LOSS, .title = "validation loss"});
     if (language)
         good = good && add_column(t, (fwa_compare_column){.kind = FWA_COMPARE_PERPLEXITY, .title = "perplexity"});
+    if (fwa_report_rose(t->report))
+        good = good &&
+               add_column(t, (fwa_compare_column){.kind = FWA_COMPARE_LOWEST, .title = "lowest validation loss"}) &&
+               add_column(t, (fwa_compare_column){.kind = FWA_COMPARE_LOWEST_AT, .title = "lowest after, tokens"});
     good = good && add_shares(t);
     for (int r = 0; r < t->report->runs; r++)
         if (t->report->run[r].grid) good = good && add_pairs(t, t->report->run[r].grid);
@@ -211,9 +217,9 @@ void fwa_compare_print(const fwa_compare *t, int group, int c, FILE *out) {
         fputs("–", out);
     } else if (kind == FWA_COMPARE_UPDATES) {
         fputs(fwa_text_count(llround(x->value), text), out);
-    } else if (kind == FWA_COMPARE_TOKENS) {
+    } else if (kind == FWA_COMPARE_TOKENS || kind == FWA_COMPARE_LOWEST_AT) {
         fputs(fwa_axis_text(x->value, text), out);
-    } else if (kind == FWA_COMPARE_VAL_LOSS) {
+    } else if (kind == FWA_COMPARE_VAL_LOSS || kind == FWA_COMPARE_LOWEST) {
         fwa_report_number(x->value, x->spread, text);
         fputs(text, out);
     } else {

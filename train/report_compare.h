@@ -17,9 +17,11 @@ typedef enum fwa_compare_kind {
     FWA_COMPARE_HOURS, // of updates: no start, validation or checkpoint
     FWA_COMPARE_VAL_LOSS,
     FWA_COMPARE_PERPLEXITY,
-    FWA_COMPARE_SHARE, // exact match of additions, in per cent
-    FWA_COMPARE_PAIRS, // the same over pairs of widths
-    FWA_COMPARE_RESULT // of another task of fwa eval
+    FWA_COMPARE_LOWEST,    // validation loss
+    FWA_COMPARE_LOWEST_AT, // tokens it was reached after
+    FWA_COMPARE_SHARE,     // exact match of additions, in per cent
+    FWA_COMPARE_PAIRS,     // the same over pairs of widths
+    FWA_COMPARE_RESULT     // of another task of fwa eval
 } fwa_compare_kind;
 
 typedef struct fwa_compare_column {

@@ -17,6 +17,25 @@ const fwa_metrics_row *fwa_report_last(const fwa_report_run *run) {
     return &run->rows[run->count - 1];
 }
 
+const fwa_metrics_row *fwa_report_lowest(const fwa_report_run *run) {
+    const fwa_metrics_row *lowest = NULL;
+    for (int64_t i = 0; i < run->count; i++)
+        if (!isnan(run->rows[i].val_loss) && (!lowest || run->rows[i].val_loss < lowest->val_loss))
+            lowest = &run->rows[i];
+    return lowest;
+}
+
+bool fwa_report_rose(const fwa_report *report) {
+    bool rose = false;
+    for (int i = 0; i < report->runs; i++) {
+        const fwa_report_run *run = &report->run[i];
+        const fwa_metrics_row *lowest = fwa_report_lowest(run);
+        const bool addition = run->config && run->config->task.name == FWA_TASK_ADDITION;
+        rose |= lowest && !addition && lowest->val_loss < run->last_val_loss;
+    }
+    return rose;
+}
+
 const char *fwa_report_value(const fwa_report_run *run, const char *key) {
     for (int i = 0; i < run->key_count; i++)
         if (!strcmp(run->keys[i].key, key)) return run->keys[i].value;
@@ -188,13 +207,46 @@ static fwa_status make_groups(fwa_report *report) {
     return FWA_OK;
 }
 
-// The folder's name without ",seed=N".
+static const char *folder_of(const fwa_report_run *run) {
+    const char *slash = strrchr(run->path, '/');
+    return slash && slash[1] ? slash + 1 : run->path;
+}
+
+// Bytes of a name without the digits at its end.
+static size_t stem_of(const char *name) {
+    size_t bytes = strlen(name);
+    while (bytes && strchr("0123456789", name[bytes - 1])) bytes--;
+    return bytes;
+}
+
+// "1.3-seed1" and "1.3-seed2" are called "1.3-seed1,2"; of other names the first stands for all.
+static fwa_status list_folders(const fwa_report *report, const fwa_report_group *group, char **name) {
+    const char *first = folder_of(&report->run[group->first]);
+    const size_t stem = stem_of(first);
+    size_t bytes = 0;
+    bool alike = first[stem] != '\0';
+    for (int i = 0; i < group->count; i++) {
+        const char *other = folder_of(&report->run[group->first + i]);
+        alike &= stem_of(other) == stem && !strncmp(first, other, stem) && other[stem];
+        bytes += strlen(other) + 1;
+    }
+    *name = calloc(bytes, 1);
+    FWA_CHECK(*name, FWA_MEMORY, "no memory for the name of %s", first);
+    char *end = stpcpy(*name, first);
+    for (int i = 1; i < group->count && alike; i++) {
+        *end++ = ',';
+        end = stpcpy(end, folder_of(&report->run[group->first + i]) + stem);
+    }
+    return FWA_OK;
+}
+
+// The folder's name without ",seed=N", or what the folders of several seeds have in common, with their numbers.
 static fwa_status name_group(fwa_report *report, fwa_report_group *group) {
-    const char *path = report->run[group->first].path, *slash = strrchr(path, '/');
-    group->name = strdup(slash && slash[1] ? slash + 1 : path);
-    FWA_CHECK(group->name, FWA_MEMORY, "no memory for the name of %s", path);
-    char *seed = strstr(group->name, ",seed=");
-    if (seed && seed[6 + strspn(seed + 6, "0123456789")] == '\0') *seed = '\0';
+    const char *first = folder_of(&report->run[group->first]);
+    const char *seed = strstr(first, ",seed=");
+    if (!seed || seed[6 + strspn(seed + 6, "0123456789")]) return list_folders(report, group, &group->name);
+    group->name = strndup(first, (size_t)(seed - first));
+    FWA_CHECK(group->name, FWA_MEMORY, "no memory for the name of %s", first);
     return FWA_OK;
 }
 

@@ -75,6 +75,10 @@ FWA_MUST_CHECK fwa_status fwa_report_load(fwa_report **out, const fwa_world *wor
                                           int count);
 void fwa_report_destroy(fwa_report *report);
 const fwa_metrics_row *fwa_report_last(const fwa_report_run *run); // its last row
+// Its row of the lowest validation loss, the first of equals; NULL: none.
+const fwa_metrics_row *fwa_report_lowest(const fwa_report_run *run);
+// Whether the validation loss of some language model was lower than its last one.
+bool fwa_report_rose(const fwa_report *report);
 // Value of a key; NULL where the configuration is not known or has no such key.
 const char *fwa_report_value(const fwa_report_run *run, const char *key);
 

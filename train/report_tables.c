@@ -20,6 +20,8 @@ typedef enum column {
     LOSS,
     VAL_LOSS,
     PERPLEXITY,
+    LOWEST,    // validation loss
+    LOWEST_AT, // tokens
     SPEED,
     MFU,
     SKIPPED,
@@ -27,12 +29,21 @@ typedef enum column {
     COLUMNS
 } column;
 
-static const char *const titles[COLUMNS] = {"state",           "step",       "tokens",   "loss",
-                                            "validation loss", "perplexity", "tokens/s", "share of peak",
-                                            "skipped steps",   "parameters"};
+static const char *const titles[COLUMNS] = {"state",
+                                            "step",
+                                            "tokens",
+                                            "loss",
+                                            "validation loss",
+                                            "perplexity",
+                                            "lowest validation loss",
+                                            "lowest after, tokens",
+                                            "tokens/s",
+                                            "share of peak",
+                                            "skipped steps",
+                                            "parameters"};
 
 static double number_of(const fwa_report_run *run, column which) {
-    const fwa_metrics_row *last = fwa_report_last(run);
+    const fwa_metrics_row *last = fwa_report_last(run), *lowest = fwa_report_lowest(run);
     switch (which) {
     case STEPS:
         return (double)last->step;
@@ -44,6 +55,10 @@ static double number_of(const fwa_report_run *run, column which) {
         return run->last_val_loss;
     case PERPLEXITY:
         return exp(run->last_val_loss);
+    case LOWEST:
+        return lowest ? lowest->val_loss : NAN;
+    case LOWEST_AT:
+        return lowest ? (double)lowest->tokens : NAN;
     case SPEED:
         return last->tokens_per_s;
     case MFU:
@@ -58,13 +73,13 @@ static double number_of(const fwa_report_run *run, column which) {
 }
 
 static bool measured(column which) {
-    return which == LOSS || which == VAL_LOSS || which == PERPLEXITY;
+    return which == LOSS || which == VAL_LOSS || which == PERPLEXITY || which == LOWEST;
 }
 
 static void print_number(double mean, double spread, column which, char text[CELL]) {
     if (measured(which))
         fwa_report_number(mean, spread, text);
-    else if (which == TOKENS || which == SPEED)
+    else if (which == TOKENS || which == LOWEST_AT || which == SPEED)
         fwa_axis_text(round(mean), text);
     else if (which == MFU)
         snprintf(text, CELL, "%.1f %%", mean);
@@ -94,8 +109,10 @@ static fwa_status print_cell(const fwa_report *report, const fwa_report_group *g
     return FWA_OK;
 }
 
-// Columns that say something: where all cells are empty, or no step was skipped, there is none.
+// Columns that say something: where all cells are empty, no step was skipped, or the last validation is the lowest,
+// there is none.
 static bool shown(const fwa_report *report, column which) {
+    if ((which == LOWEST || which == LOWEST_AT) && !fwa_report_rose(report)) return false;
     for (int i = 0; i < report->runs; i++) {
         const double number = number_of(&report->run[i], which);
         if (which == STATE || (isfinite(number) && (which != SKIPPED || number > 0))) return true;

@@ -43,6 +43,11 @@ cp runs/plain/config.yaml runs/worse
 sed '$s/"val_loss":[^,]*/"val_loss":9.25/' runs/plain/metrics.jsonl >runs/worse/metrics.jsonl
 run "$FWA" report runs/worse -o worse.html
 check "the validation loss is not that of the last row" grep -qF '>9.2500<' worse.html
+check_not "the lowest loss of additions, which are measured in exact match" grep -qF 'lowest validation loss' worse.html
+rm runs/worse/config.yaml # of no known task
+run "$FWA" report runs/worse -o worse.html
+check "it rose, and the lowest is not shown" grep -qF "<dt>lowest validation loss</dt><dd>$(grep -o '"val_loss":[0-9.]*' runs/worse/metrics.jsonl |
+    sort -t: -k2 -n | awk -F: 'NR == 1 { printf "%.4f", $2 }')<" worse.html
 
 # Accuracy by width, where fwa eval has left it in the run folder.
 check_not "accuracy that nobody measured" grep -q "Exact match" plain.html
@@ -167,6 +172,14 @@ check "no spread over seeds" grep -qE '>[0-9.]+ ± [0-9.]+<' report.html
 check "the key that differs is not told" grep -qF "<th>optimizer.lr</th>" report.html
 check_not "a key that does not differ is told as one that does" grep -qF "<th>train.steps</th>" report.html
 check "not an event file a run" test "$(find events -name '*tfevents*' -size +200c | wc -l)" = 4
+
+# Folders of several seeds that are numbered are called by all their numbers.
+mkdir numbered
+set -- runs/two/*seed=*
+for i in 1 2; do cp -r "$1" numbered/low-seed$i && shift; done
+run "$FWA" report numbered -o numbered.md
+expect 0
+check "two seeds under the name of one" grep -qF '| low-seed1,2 | 0, 1 |' numbered.md
 
 # Of seeds the mean, over those with the same widths.
 seeds=$(find runs/two -name metrics.jsonl | sort | head -n 2)

@@ -137,6 +137,36 @@ static void a_table_compares_what_runs_say(void **state) {
     fwa_compare_free(&table);
 }
 
+// Where a language model's validation loss rises, the lowest stands beside the last, and after how many tokens.
+static void a_validation_loss_that_rose_is_shown(void **state) {
+    static fwa_metrics_row rows[] = {{.step = 1, .tokens = 10, .tokens_per_s = 1, .val_loss = 4},
+                                     {.step = 2, .tokens = 20, .tokens_per_s = 1, .val_loss = 3},
+                                     {.step = 3, .tokens = 30, .tokens_per_s = 1, .val_loss = NAN},
+                                     {.step = 4, .tokens = 40, .tokens_per_s = 1, .val_loss = 3.5}};
+    fwa_compare table;
+    (void)state;
+    fwa_report_run run = {.rows = rows, .count = 4, .last_val_loss = 3.5};
+    fwa_report_group group = {.first = 0, .count = 1};
+    const fwa_report report = {.run = &run, .group = &group, .runs = 1, .groups = 1};
+    assert_true(fwa_report_rose(&report));
+    check_ok(fwa_compare_make(&table, &report));
+    assert_true(cell_of(&table, "validation loss") == 3.5);
+    assert_true(cell_of(&table, "lowest validation loss") == 3);
+    assert_true(cell_of(&table, "lowest after, tokens") == 20);
+    fwa_compare_free(&table);
+    run.count = 3;
+    run.last_val_loss = 3;
+    assert_false(fwa_report_rose(&report));
+    check_ok(fwa_compare_make(&table, &report));
+    assert_true(isnan(cell_of(&table, "lowest validation loss")));
+    fwa_compare_free(&table);
+    fwa_config config; // additions are measured in exact match
+    memset(&config, 0, sizeof config);
+    config.task.name = FWA_TASK_ADDITION;
+    run = (fwa_report_run){.rows = rows, .count = 4, .last_val_loss = 3.5, .config = &config};
+    assert_false(fwa_report_rose(&report));
+}
+
 static void text_is_no_markup(void **state) {
     char *text = NULL;
     size_t bytes = 0;
@@ -231,6 +261,7 @@ int main(void) {
         cmocka_unit_test(curves_are_means_over_stretches),
         cmocka_unit_test(shares_have_the_error_of_their_examples),
         cmocka_unit_test(a_table_compares_what_runs_say),
+        cmocka_unit_test(a_validation_loss_that_rose_is_shown),
         cmocka_unit_test(text_is_no_markup),
         cmocka_unit_test(numbers_fit),
         cmocka_unit_test(figures_take_any_curve),
