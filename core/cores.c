@@ -32,3 +32,28 @@ bool fwa_cores_overlap(const fwa_cores *a, const fwa_cores *b) {
         if (a->words[w] & b->words[w]) return true;
     return false;
 }
+
+void fwa_cores_piece(const fwa_cores *cores, int part, int parts, fwa_cores *piece) {
+    const long count = fwa_cores_count(cores);
+    const long first = count * part / parts, end = count * (part + 1) / parts;
+    long n = 0;
+    memset(piece, 0, sizeof *piece);
+    for (int c = 0; c < FWA_CORES_WORDS * 64; c++) {
+        if (!(cores->words[c / 64] >> c % 64 & 1)) continue;
+        if (n == first || (n > first && n < end)) piece->words[c / 64] |= (uint64_t)1 << c % 64;
+        n++;
+    }
+}
+
+bool fwa_cores_bind(const fwa_cores *cores) {
+    const int most = FWA_CORES_WORDS * 64;
+    cpu_set_t *set = CPU_ALLOC((size_t)most);
+    if (!set) return false;
+    const size_t bytes = CPU_ALLOC_SIZE((size_t)most);
+    CPU_ZERO_S(bytes, set);
+    for (int c = 0; c < most; c++)
+        if (cores->words[c / 64] >> c % 64 & 1) CPU_SET_S((size_t)c, bytes, set);
+    const bool bound = sched_setaffinity(0, bytes, set) == 0;
+    CPU_FREE(set);
+    return bound;
+}

@@ -19,6 +19,10 @@ typedef struct fwa_cores {
 void fwa_cores_usable(fwa_cores *cores); // core 0 alone where the system does not tell
 int fwa_cores_count(const fwa_cores *cores);
 bool fwa_cores_overlap(const fwa_cores *a, const fwa_cores *b);
+// Piece number `part` of `parts` pieces of nearly one size, in the order of the cores; one core that others may have,
+// too, where there are fewer cores than pieces.
+void fwa_cores_piece(const fwa_cores *cores, int part, int parts, fwa_cores *piece);
+bool fwa_cores_bind(const fwa_cores *cores); // this thread, and what it starts; false: refused, errno says why
 
 #ifdef __cplusplus
 }
