@@ -1,10 +1,11 @@
-// One child process at a time; signals are waited for together with its end.
+// Child processes; signals are waited for together with their ends.
 #include "train/child.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -16,9 +17,10 @@
 
 #define CANNOT_START 127
 
-static int requests;         // to stop: signals without their echoes
-static int64_t last_request; // fwa_clock_ns
-static sigset_t mask_before; // of signals, for children
+static pid_t children[FWA_CHILDREN_MAX]; // 0: free
+static int requests;                     // to stop: signals without their echoes
+static int64_t last_request;             // fwa_clock_ns
+static sigset_t mask_before;             // of signals, for children
 
 static void stop_signals(sigset_t *set) {
     sigemptyset(set);
@@ -38,78 +40,119 @@ fwa_status fwa_child_hold_signals(void) {
     return FWA_OK;
 }
 
-// Counts a signal that has come; whether it is a request of its own.
-static bool is_request(void) {
+static void signal_all(int number) {
+    for (int i = 0; i < FWA_CHILDREN_MAX; i++)
+        if (children[i]) kill(children[i], number);
+}
+
+void fwa_child_stop_all(void) {
+    signal_all(SIGUSR1);
+}
+
+// A signal has come: counts it and hands it on, unless it is an echo.
+static void take_request(void) {
     const int64_t now = fwa_clock_ns();
-    if (requests > 0 && now - last_request <= FWA_SIGNAL_ECHO_NS) return false;
+    if (requests > 0 && now - last_request <= FWA_SIGNAL_ECHO_NS) return;
     requests++;
     last_request = now;
-    return true;
+    signal_all(requests == 1 ? SIGUSR1 : requests == 2 ? SIGTERM : SIGKILL);
 }
 
 bool fwa_child_stop_requested(void) {
     sigset_t stops;
     const struct timespec now = {0, 0};
     stop_signals(&stops);
-    while (sigtimedwait(&stops, NULL, &now) > 0) is_request();
+    while (sigtimedwait(&stops, NULL, &now) > 0) take_request();
     return requests > 0;
 }
 
+static bool set_up(const fwa_child *child, int output) {
+    const char *const *variable = child->environment;
+    for (; variable && *variable; variable++)
+        if (putenv((char *)*variable)) return false;
+    if (child->cores && !fwa_cores_bind(child->cores)) return false;
+    return output < 0 || (dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0);
+}
+
 // In the child. `report` tells the parent, by errno, that the program could not be started.
-static void become(char *const *argv, pid_t parent, int report) {
+static void become(const fwa_child *child, pid_t parent, int output, int report) {
     int empty = open("/dev/null", O_RDONLY);
     if (empty >= 0) dup2(empty, STDIN_FILENO);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGUSR1);
     if (getppid() != parent) _exit(CANNOT_START);
-    sigprocmask(SIG_SETMASK, &mask_before, NULL);
-    execvp(argv[0], argv);
+    if (set_up(child, output)) {
+        sigprocmask(SIG_SETMASK, &mask_before, NULL);
+        execvp(child->argv[0], child->argv);
+    }
     int code = errno;
     ssize_t written = write(report, &code, sizeof code);
     _exit(written == sizeof code ? CANNOT_START : CANNOT_START - 1);
 }
 
-static void hand_on(pid_t child) {
-    if (!is_request()) return;
-    int number = requests == 1 ? SIGUSR1 : requests == 2 ? SIGTERM : SIGKILL;
-    kill(child, number);
+// *problem: errno of what kept the program from running, 0 where it runs.
+static fwa_status start(const fwa_child *child, int output, pid_t *process, int *problem) {
+    int report[2];
+    const pid_t parent = getpid();
+    *problem = 0;
+    FWA_CHECK(pipe2(report, O_CLOEXEC) == 0, FWA_ERROR, "cannot start %s: %s", child->argv[0], strerror(errno));
+    fflush(NULL);
+    *process = fork();
+    if (*process == 0) become(child, parent, output, report[1]);
+    const int fork_problem = errno;
+    close(report[1]);
+    // Nothing comes once the program runs.
+    if (*process > 0 && read(report[0], problem, sizeof *problem) <= 0) *problem = 0;
+    close(report[0]);
+    FWA_CHECK(*process > 0, FWA_ERROR, "cannot start %s: %s", child->argv[0], strerror(fork_problem));
+    return FWA_OK;
+}
+
+fwa_status fwa_child_start(int slot, const fwa_child *child) {
+    int problem = 0, output = -1;
+    pid_t process = 0;
+    FWA_CHECK(slot >= 0 && slot < FWA_CHILDREN_MAX && !children[slot], FWA_ERROR, "child %d is none that is free",
+              slot);
+    if (child->output) {
+        output = open(child->output, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        FWA_CHECK(output >= 0, FWA_IO, "cannot write %s: %s", child->output, strerror(errno));
+    }
+    fwa_status status = start(child, output, &process, &problem);
+    if (output >= 0) close(output);
+    FWA_TRY(status);
+    if (problem) waitpid(process, NULL, 0);
+    FWA_CHECK(!problem, FWA_ERROR, "cannot start %s: %s", child->argv[0], strerror(problem));
+    children[slot] = process;
+    return FWA_OK;
 }
 
 static int code_of(int status) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static fwa_status wait_for(pid_t child, int *code) {
+// A child that has ended into *slot; -1: none.
+static fwa_status find_ended(int *slot, int *code) {
+    *slot = -1;
+    for (int i = 0; i < FWA_CHILDREN_MAX && *slot < 0; i++) {
+        int status = 0;
+        const pid_t ended = children[i] ? waitpid(children[i], &status, WNOHANG) : 0;
+        FWA_CHECK(ended >= 0 || errno == EINTR, FWA_ERROR, "cannot wait for a child process: %s", strerror(errno));
+        if (ended <= 0) continue;
+        children[i] = 0;
+        *slot = i;
+        *code = code_of(status);
+    }
+    return FWA_OK;
+}
+
+fwa_status fwa_child_wait(int *slot, int *code) {
     sigset_t held;
     stop_signals(&held);
     sigaddset(&held, SIGCHLD);
     for (;;) {
-        int status = 0;
-        pid_t ended = waitpid(child, &status, WNOHANG);
-        FWA_CHECK(ended >= 0 || errno == EINTR, FWA_ERROR, "cannot wait for a child process: %s", strerror(errno));
-        if (ended == child) {
-            *code = code_of(status);
-            return FWA_OK;
-        }
-        int number = sigwaitinfo(&held, NULL);
-        if (number > 0 && number != SIGCHLD) hand_on(child);
+        FWA_TRY(find_ended(slot, code));
+        if (*slot >= 0) return FWA_OK;
+        const int number = sigwaitinfo(&held, NULL);
+        if (number > 0 && number != SIGCHLD) take_request();
     }
-}
-
-fwa_status fwa_child_run(char *const *argv, int *code) {
-    int report[2], problem = 0;
-    pid_t parent = getpid();
-    *code = 0;
-    FWA_CHECK(pipe2(report, O_CLOEXEC) == 0, FWA_ERROR, "cannot start %s: %s", argv[0], strerror(errno));
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) become(argv, parent, report[1]);
-    int fork_problem = errno;
-    close(report[1]);
-    ssize_t bytes = child > 0 ? read(report[0], &problem, sizeof problem) : 0; // nothing once the program runs
-    close(report[0]);
-    FWA_CHECK(child > 0, FWA_ERROR, "cannot start %s: %s", argv[0], strerror(fork_problem));
-    FWA_TRY(wait_for(child, code));
-    FWA_CHECK(bytes <= 0, FWA_ERROR, "cannot start %s: %s", argv[0], strerror(problem));
-    return FWA_OK;
 }

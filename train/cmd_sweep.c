@@ -1,51 +1,31 @@
 // fwa sweep SWEEP.yaml [key.path=value ...] [--base CONFIG.yaml] [--list | --table | --point N | --words N]
-//           [--launch COMMAND] [--eval WORDS] [--csv FILE]
+//           [--jobs N] [--gpus-per-job G] [--launch COMMAND] [--eval WORDS ...] [--csv FILE]
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "core/log.h"
 #include "io/files.h"
+#include "kernels/registry.h"
 #include "train/arguments.h"
 #include "train/child.h"
 #include "train/commands.h"
-#include "train/sweep_runs.h"
+#include "train/sweep_jobs.h"
 #include "train/sweep_table.h"
-
-#define WORDS_MAX 64
-
-// A text of words, such as 'mpirun -np 4'.
-typedef struct word_list {
-    char *text; // own copy, cut into words
-    const char *at[WORDS_MAX];
-    int count;
-} word_list;
 
 typedef struct session {
     fwa_sweep *sweep;
     fwa_sweep_runs *runs;
-    word_list launch, eval;
-    bool evaluates;
+    fwa_word_list launch;
+    fwa_sweep_evals evals;
+    fwa_sweep_places places;
     char program[FWA_PATH_MAX]; // this one
 } session;
 
-static fwa_status read_words(word_list *w, const char *option, const char *text) {
-    if (!text) return FWA_OK;
-    w->text = strdup(text);
-    FWA_CHECK(w->text, FWA_MEMORY, "no memory for %s", option);
-    for (char *at = w->text; *(at += strspn(at, " \t"));) {
-        FWA_CHECK(w->count < WORDS_MAX, FWA_USAGE, "%s: more than %d words", option, WORDS_MAX);
-        w->at[w->count++] = at;
-        at += strcspn(at, " \t");
-        if (*at) *at++ = '\0';
-    }
-    return FWA_OK;
-}
-
 static fwa_status read_launch(session *s, const char *text) {
-    FWA_TRY(read_words(&s->launch, "--launch", text));
-    FWA_CHECK(!text || s->launch.count, FWA_USAGE, "--launch '%s': expected a command, such as 'mpirun -np 4'", text);
+    if (!text) return FWA_OK;
+    FWA_TRY(fwa_word_list_read(&s->launch, "--launch", text));
+    FWA_CHECK(s->launch.count, FWA_USAGE, "--launch '%s': expected a command, such as 'mpirun -np 4'", text);
     return FWA_OK;
 }
 
@@ -85,46 +65,6 @@ static fwa_status check_folders(const fwa_sweep_runs *runs) {
     return FWA_OK;
 }
 
-// This program with these words, behind those of --launch.
-static fwa_status start_program(session *s, char *const *list, int *code) {
-    int n = 0, count = 0;
-    while (list[count]) count++;
-    char **all = calloc((size_t)(s->launch.count + count) + 2, sizeof *all);
-    FWA_CHECK(all, FWA_MEMORY, "no memory for the words of a point");
-    for (int i = 0; i < s->launch.count; i++) all[n++] = (char *)s->launch.at[i];
-    all[n++] = s->program;
-    for (int i = 0; i < count; i++) all[n++] = list[i];
-    fwa_status status = fwa_child_run(all, code);
-    free(all);
-    return status;
-}
-
-static fwa_status start_point(session *s, int index, int *code) {
-    char **list = NULL;
-    FWA_TRY(fwa_sweep_words(s->runs, index, &list));
-    fwa_status status = start_program(s, list, code);
-    fwa_sweep_words_free(list);
-    return status;
-}
-
-// fwa eval of a finished point, once: into its run folder.
-static fwa_status evaluate_point(session *s, int index, int *code) {
-    fwa_sweep_run *run = &s->runs->run[index];
-    char json[FWA_PATH_MAX];
-    char *list[WORDS_MAX + 5] = {"eval", run->path}; // --json, its value, NULL
-    int n = 2;
-    FWA_TRY(fwa_path_format(json, "%s/eval.json", run->path));
-    if (!s->evaluates || run->state != FWA_SWEEP_FINISHED || fwa_path_exists(json)) return FWA_OK;
-    for (int i = 0; i < s->eval.count; i++) list[n++] = (char *)s->eval.at[i];
-    list[n++] = "--json";
-    list[n++] = json;
-    FWA_TRY(start_program(s, list, code));
-    FWA_CHECK(!*code || !fwa_child_stop_requested(), FWA_PREEMPTED,
-              "stopped while point %d was evaluated; the same command continues", index + 1);
-    if (*code) fwa_log_warn("point %d, %s: fwa eval failed with exit code %d", index + 1, run->point->name, *code);
-    return fwa_sweep_run_update(run);
-}
-
 // The status whose exit code is `code`.
 static fwa_status status_of(int code) {
     switch (code) {
@@ -139,28 +79,6 @@ static fwa_status status_of(int code) {
     }
 }
 
-// Trains one point if there is something to do. FWA_PREEMPTED where a signal ended it; *code otherwise says how it
-// ended.
-static fwa_status run_point(session *s, int index, int *code) {
-    fwa_sweep_run *run = &s->runs->run[index];
-    char state[64];
-    *code = 0;
-    fwa_sweep_state_text(run, state);
-    fwa_log_info("point %d of %d, %s: %s", index + 1, s->runs->count, run->point->name, state);
-    if (run->state == FWA_SWEEP_RUNNING) return FWA_OK;
-    if (run->state == FWA_SWEEP_FINISHED) return evaluate_point(s, index, code);
-    FWA_TRY(fwa_make_folders(s->runs->folder));
-    FWA_TRY(fwa_sweep_run_note(run, 0));
-    FWA_TRY(start_point(s, index, code));
-    bool stopped = *code == fwa_status_exit_code(FWA_PREEMPTED) || (*code && fwa_child_stop_requested());
-    if (!stopped) FWA_TRY(fwa_sweep_run_note(run, *code));
-    FWA_TRY(fwa_sweep_run_update(run));
-    FWA_CHECK(!stopped, FWA_PREEMPTED, "point %d stopped at step %lld after a signal; the same command continues",
-              index + 1, (long long)run->step);
-    if (*code) fwa_log_warn("point %d, %s: failed with exit code %d", index + 1, run->point->name, *code);
-    return *code ? FWA_OK : evaluate_point(s, index, code);
-}
-
 static fwa_status report(const fwa_sweep_runs *runs, const char *csv) {
     char path[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(path, "%s/results.csv", runs->folder));
@@ -171,23 +89,25 @@ static fwa_status report(const fwa_sweep_runs *runs, const char *csv) {
     return FWA_OK;
 }
 
+static fwa_status run_points(session *s, int first, int count, fwa_sweep_failures *failures) {
+    const fwa_sweep_jobs jobs = {s->runs, s->program, &s->launch, &s->evals, &s->places};
+    return fwa_sweep_jobs_run(&jobs, first, count, failures);
+}
+
 static fwa_status run_all(session *s, const char *csv) {
-    int failed = 0, code = 0;
-    for (int i = 0; i < s->runs->count; i++) {
-        FWA_CHECK(!fwa_child_stop_requested(), FWA_PREEMPTED, "stopped before point %d; the same command continues",
-                  i + 1);
-        FWA_TRY(run_point(s, i, &code));
-        failed += code != 0;
-    }
+    fwa_sweep_failures failures;
+    FWA_TRY(run_points(s, 0, s->runs->count, &failures));
+    for (int i = 0; i < s->runs->count; i++) FWA_TRY(fwa_sweep_run_update(&s->runs->run[i]));
     FWA_TRY(report(s->runs, csv));
-    FWA_CHECK(!failed, FWA_ERROR, "%d of %d points failed", failed, s->runs->count);
+    FWA_CHECK(!failures.count, FWA_ERROR, "%d of %d points failed", failures.count, s->runs->count);
     return FWA_OK;
 }
 
 static fwa_status run_one(session *s, int index) {
-    int code = 0;
-    FWA_TRY(run_point(s, index, &code));
-    FWA_CHECK(!code, status_of(code), "point %d, %s: exit code %d", index + 1, s->runs->run[index].point->name, code);
+    fwa_sweep_failures failures;
+    FWA_TRY(run_points(s, index, 1, &failures));
+    FWA_CHECK(!failures.count, status_of(failures.code), "point %d, %s: exit code %d", index + 1,
+              s->runs->run[index].point->name, failures.code);
     return FWA_OK;
 }
 
@@ -197,6 +117,33 @@ static fwa_status print_words(const fwa_sweep_runs *runs, int index) {
     for (int i = 0; words[i]; i++) puts(words[i]);
     fwa_sweep_words_free(words);
     return FWA_OK;
+}
+
+// What --jobs and --gpus-per-job make of this machine.
+static fwa_status share_machine(session *s, const fwa_arguments *arguments) {
+    fwa_sweep_machine machine = {getenv("CUDA_VISIBLE_DEVICES"), 0, {{0}}};
+    fwa_sweep_request request = {.jobs = fwa_arguments_value(arguments, "--jobs", NULL),
+                                 .launches = s->launch.count > 0};
+    int64_t gpus;
+    FWA_TRY(fwa_arguments_integer(arguments, "--gpus-per-job", 0, 1, 1024, &gpus));
+    request.gpus = (int)gpus;
+    if (request.jobs || gpus) machine.devices = fwa_backend_device_count(FWA_BACKEND_CUDA);
+    for (int i = 0; i < s->runs->count; i++) {
+        const fwa_backend_choice backend = s->runs->run[i].backend;
+        request.points += fwa_sweep_jobs_due(s->runs, &s->evals, i);
+        request.wants_gpus |= backend == FWA_CHOOSE_CUDA || (backend == FWA_CHOOSE_AUTO && machine.devices > 0);
+    }
+    fwa_cores_usable(&machine.cores);
+    return fwa_sweep_places_share(&s->places, &request, &machine);
+}
+
+static fwa_status train(session *s, const fwa_arguments *arguments, int point, const char *csv) {
+    FWA_TRY(read_launch(s, fwa_arguments_value(arguments, "--launch", NULL)));
+    FWA_TRY(fwa_sweep_evals_read(&s->evals, arguments));
+    FWA_TRY(fwa_child_hold_signals()); // first: counting GPUs starts threads
+    FWA_TRY(share_machine(s, arguments));
+    FWA_TRY(find_program(s));
+    return point ? run_one(s, point - 1) : run_all(s, csv);
 }
 
 static fwa_status act(session *s, const fwa_arguments *arguments) {
@@ -212,12 +159,7 @@ static fwa_status act(session *s, const fwa_arguments *arguments) {
     FWA_TRY(check_folders(s->runs));
     if (words) return print_words(s->runs, (int)words - 1);
     if (fwa_arguments_flag(arguments, "--table")) return report(s->runs, csv);
-    FWA_TRY(read_launch(s, fwa_arguments_value(arguments, "--launch", NULL)));
-    s->evaluates = fwa_arguments_flag(arguments, "--eval");
-    FWA_TRY(read_words(&s->eval, "--eval", fwa_arguments_value(arguments, "--eval", NULL)));
-    FWA_TRY(find_program(s));
-    FWA_TRY(fwa_child_hold_signals());
-    return point ? run_one(s, (int)point - 1) : run_all(s, csv);
+    return train(s, arguments, (int)point, csv);
 }
 
 static fwa_status check_options(const fwa_arguments *arguments) {
@@ -226,6 +168,8 @@ static fwa_status check_options(const fwa_arguments *arguments) {
     for (int i = 0; i < 4; i++) count += fwa_arguments_flag(arguments, modes[i]);
     FWA_CHECK(arguments->count >= 1, FWA_USAGE, "fwa sweep: expected a sweep file (fwa help sweep)");
     FWA_CHECK(count <= 1, FWA_USAGE, "fwa sweep: --list, --table, --point and --words exclude each other");
+    FWA_CHECK(!count || !fwa_arguments_flag(arguments, "--jobs"), FWA_USAGE,
+              "fwa sweep: --jobs is for training all points, not for --list, --table, --point or --words");
     return FWA_OK;
 }
 
@@ -238,9 +182,10 @@ static fwa_status prepare(session *s, const fwa_world *world, const fwa_argument
 }
 
 fwa_status fwa_cmd_sweep(fwa_world *world, int argc, char **argv) {
-    static const fwa_option options[] = {{"--list", false}, {"--table", false}, {"--point", true},
-                                         {"--words", true}, {"--launch", true}, {"--base", true},
-                                         {"--csv", true},   {"--eval", true},   {NULL, false}};
+    static const fwa_option options[] = {{"--list", false},        {"--table", false}, {"--point", true},
+                                         {"--words", true},        {"--launch", true}, {"--base", true},
+                                         {"--csv", true},          {"--eval", true},   {"--jobs", true},
+                                         {"--gpus-per-job", true}, {NULL, false}};
     fwa_arguments arguments;
     session s;
     memset(&s, 0, sizeof s);
@@ -251,8 +196,9 @@ fwa_status fwa_cmd_sweep(fwa_world *world, int argc, char **argv) {
               world->size);
     fwa_status status = prepare(&s, world, &arguments);
     if (status == FWA_OK) status = act(&s, &arguments);
-    free(s.launch.text);
-    free(s.eval.text);
+    fwa_word_list_free(&s.launch);
+    fwa_sweep_evals_free(&s.evals);
+    fwa_sweep_places_free(&s.places);
     fwa_sweep_runs_destroy(s.runs);
     fwa_sweep_destroy(s.sweep);
     return status;

@@ -89,8 +89,8 @@ static const fwa_command commands[] = {
      fwa_cmd_generate},
     {"sweep",
      "SWEEP.yaml [key.path=value ...] [--base CONFIG.yaml] [--list | --table | --point N | --words N]\n"
-     "                 [--launch COMMAND] [--eval WORDS] [--csv FILE]",
-     "train the points of a sweep file one after another",
+     "                 [--jobs N|gpus] [--gpus-per-job G] [--launch COMMAND] [--eval WORDS ...] [--csv FILE]",
+     "train the points of a sweep file",
      "Every point is a run folder run.dir/SWEEP/POINT; docs/sweeps.md has the file's format. Finished points are\n"
      "skipped, interrupted ones continue, a point that fails does not keep the others from training. At the end a\n"
      "table with mean and standard deviation over seeds, and every point in run.dir/SWEEP/results.csv. Words\n"
@@ -101,12 +101,17 @@ static const fwa_command commands[] = {
      "  --point N      trains point N of the list only\n"
      "  --words N      prints the words that train point N, one a line, for scripts\n"
      "  --base C       another base than the file's\n"
+     "  --jobs N       trains N points at once (1 to 64; default 1), each on its own GPU of CUDA_VISIBLE_DEVICES and\n"
+     "                 its share of the cores; gpus: as many as the GPUs suffice for. What a point prints is then in\n"
+     "                 run.dir/SWEEP/POINT.out\n"
+     "  --gpus-per-job G  GPUs of each of these points (default 1): as many as --launch starts ranks\n"
      "  --launch 'C'   starts every point with this command in front, such as 'mpirun -np 4'\n"
-     "  --eval 'W'     behind every point that finishes: fwa eval POINT W --json POINT/eval.json, such as\n"
-     "                 '--widths 32-48'; exact match of the addition task then stands in the table\n"
+     "  --eval 'W'     behind every point that finishes, once: fwa eval POINT W --json POINT/eval-W.json, such as\n"
+     "                 '--widths 32-48'; exact match of the addition task then stands in the table. As often as\n"
+     "                 there are evaluations\n"
      "  --csv FILE     where the CSV goes\n"
      "\n"
-     "SIGTERM, SIGINT, SIGUSR1 or SIGUSR2: the point under way saves, and the sweep leaves with exit code 75; the "
+     "SIGTERM, SIGINT, SIGUSR1 or SIGUSR2: the points under way save, and the sweep leaves with exit code 75; the "
      "same\n"
      "command continues it. Exit codes: 0 all points finished or stopped by train.stop_after, 1 points failed, 2 the\n"
      "sweep or a point's configuration is wrong, 75 stopped by a signal; with --point that of the point.\n",

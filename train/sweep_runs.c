@@ -217,6 +217,7 @@ static fwa_status create_run(fwa_sweep_runs *runs, fwa_sweep_run *run, const fwa
     fwa_status status;
     FWA_TRY_GOTO(load(runs, run->point, world, &config), done);
     run->steps = config->train.steps;
+    run->backend = config->run.backend;
     run->trained = config->task.name == FWA_TASK_ADDITION ? config->task.width_max : 0;
     FWA_TRY_GOTO(set_folder(runs, run, config), done);
     FWA_TRY_GOTO(compare(run, config), done);

@@ -3,6 +3,7 @@
 #define FWA_TRAIN_SWEEP_RUNS_H
 
 #include "dist/world.h"
+#include "io/config.h"
 #include "io/sweep.h"
 
 #ifdef __cplusplus
@@ -22,6 +23,7 @@ typedef struct fwa_sweep_run {
     const fwa_sweep_point *point; // borrowed
     char path[1024];              // FOLDER/NAME, the run folder; FOLDER/NAME.failed holds the code of a failure
     int64_t steps;                // train.steps
+    fwa_backend_choice backend;   // run.backend
     int64_t trained;              // task.width_max of the addition task; 0: another task
     char *differences;            // of FWA_SWEEP_OTHER, a line each; owned
     fwa_sweep_state state;

@@ -33,16 +33,6 @@ run "$FWA" sweep four.yaml --table --csv own.csv
 expect 0
 check "another table of the same runs" diff own.csv runs/four/results.csv
 
-# What finished is evaluated, once; the table has it then.
-run "$FWA" sweep four.yaml --eval "--widths 1-2 --examples 20"
-expect 1 "2 of 4 points failed"
-check "no exact match in the table: $(cat out)" grep -q '^lr .* upto % *exact %$' out
-check "no exact match in the CSV" grep -q '^1,.*,[01]\(.[0-9]*\)*,[01]\(.[0-9]*\)*$' runs/four/results.csv
-check "not two results" test "$(find runs/four -name eval.json | wc -l)" = 2
-stat -c %Y.%i runs/four/*/eval.json >evaluated
-run "$FWA" sweep four.yaml --eval "--widths 1-2 --examples 20"
-check "evaluated again" test "$(stat -c %Y.%i runs/four/*/eval.json)" = "$(cat evaluated)"
-
 # One point, and its exit code; the words are those that train it.
 run "$FWA" sweep four.yaml --point 3
 expect 3 "point 3, lr=1e30,seed=0"

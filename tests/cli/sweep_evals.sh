@@ -1,0 +1,76 @@
+#!/bin/sh
+# Evaluations behind the points of a sweep: each once a point and step, whatever the list of them was before.
+. "$(dirname "$0")/lib.sh"
+export CUDA_VISIBLE_DEVICES=
+cat >two.yaml <<'YAML'
+base: tiny.yaml
+set: {train.steps: 4, schedule.kind: constant, schedule.min_lr: 0, guard.max_skips: 2}
+axes:
+  optimizer.lr: [3e-3, 1e-3, 1e30]
+YAML
+widths="--widths 1-2 --examples 20" wide="--widths 3-4 --examples 20" grid="--grid 1-3:2 --examples 20"
+
+# results NAME...: the files of results in both finished run folders, and no others.
+results() {
+    for point in lr=3e-3 lr=1e-3; do
+        (cd "runs/two/$point" && find . -maxdepth 1 -name '*.json' ! -name gemm_algos.json | sed 's/^..//' | sort) >got.txt
+        printf '%s\n' "$@" | sort >wanted.txt
+        check "$what: other results of $point than expected" diff wanted.txt got.txt
+    done
+}
+
+# made: which files they are, by number and time
+made() {
+    stat -c '%n %i %Y' runs/two/*/eval*.json
+}
+
+run "$FWA" sweep two.yaml --eval "$widths"
+expect 1 "1 of 3 points failed"
+check "no exact match in the table: $(cat out)" grep -q '^lr .* upto % *exact %$' out
+check "no exact match in the CSV" grep -q '^1,.*,[01]\(.[0-9]*\)*,[01]\(.[0-9]*\)*$' runs/two/results.csv
+results eval-widths=1-2,examples=20.json
+made >before.txt
+run "$FWA" sweep two.yaml --eval "$widths"
+check "evaluated again" test "$(made)" = "$(cat before.txt)"
+
+# A failure is told and keeps no other from being made; one that is there already stays as it is.
+run "$FWA" sweep two.yaml --jobs 2 --eval "$grid" --eval '--task mc gone.jsonl' --eval "$wide" --eval "$widths"
+expect 1 "point 1, lr=3e-3: fwa eval failed with exit code 2" "3 of 3 points failed" "gone.jsonl"
+results eval-widths=1-2,examples=20.json eval-widths=3-4,examples=20.json eval-grid=1-3_2,examples=20.json
+check "made again" test "$(made | grep widths=1-2)" = "$(cat before.txt)"
+check "an evaluation is not that of its words" grep -q '"grid"' runs/two/lr=3e-3/eval-grid=1-3_2,examples=20.json
+run "$FWA" sweep two.yaml --point 1 --eval '--task mc gone.jsonl'
+expect 2 "gone.jsonl" "point 1, lr=3e-3: exit code 2"
+run "$FWA" report runs/two -o two.md
+expect 0
+check "the report has not both kinds of results: $(cat two.md)" grep -q 'upto at 4.*pairs of 2 widths' two.md
+
+# More steps: what was measured before them does not count any more.
+run "$FWA" sweep two.yaml train.steps=6 --eval "$wide"
+expect 1 "1 of 3 points failed"
+check "not measured after more steps" grep -q '"step": 6' runs/two/lr=1e-3/eval-widths=3-4,examples=20.json
+
+# An eval.json, of whatever words, stands for the only evaluation, and for none of several.
+rm runs/two/*/eval*.json
+for point in lr=3e-3 lr=1e-3; do
+    run "$FWA" eval "runs/two/$point" --widths 1 --examples 20 --json "runs/two/$point/eval.json"
+done
+run "$FWA" sweep two.yaml train.steps=6 --eval "$widths"
+results eval.json
+run "$FWA" sweep two.yaml train.steps=6 --eval "$widths" --eval ''
+expect 1 "1 of 3 points failed"
+results eval.json eval-widths=1-2,examples=20.json
+
+# A signal while a point is evaluated: the sweep leaves, and the same command makes up for it.
+rm runs/two/*/eval*.json
+start "$FWA" sweep two.yaml train.steps=6 --eval '--widths 1-4 --examples 1000000'
+until grep -q 'point 1 of 3' err; do sleep 0.02; done
+sleep 0.3
+kill -TERM "$background"
+ended
+expect 75 "point 1: stopped after a signal while it was evaluated" "the same command continues"
+check "half a result" test -z "$(find runs/two -name 'eval*')"
+
+run "$FWA" sweep two.yaml train.steps=6 --eval "$widths" --eval "--widths  1-2 --examples=20"
+expect 2 "--eval '--widths  1-2 --examples=20' is given twice"
+finish
