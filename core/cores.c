@@ -14,11 +14,27 @@ void fwa_cores_usable(fwa_cores *cores) {
         const size_t bytes = CPU_ALLOC_SIZE((size_t)cpus);
         const bool told = sched_getaffinity(0, bytes, set) == 0;
         for (int c = 0; told && c < cpus; c++)
-            if (CPU_ISSET_S((size_t)c, bytes, set)) cores->words[c / 64] |= (uint64_t)1 << (c % 64);
+            if (CPU_ISSET_S((size_t)c, bytes, set)) fwa_cores_add(cores, c);
         CPU_FREE(set);
         if (told) break;
     }
     if (fwa_cores_count(cores) == 0) cores->words[0] = 1;
+}
+
+void fwa_cores_add(fwa_cores *cores, int core) {
+    if (core >= 0 && core < FWA_CORES_WORDS * 64) cores->words[core / 64] |= (uint64_t)1 << (core % 64);
+}
+
+void fwa_cores_use(const fwa_cores *cores) {
+    const int most = FWA_CORES_WORDS * 64;
+    cpu_set_t *set = fwa_cores_count(cores) > 0 ? CPU_ALLOC((size_t)most) : NULL;
+    if (!set) return;
+    const size_t bytes = CPU_ALLOC_SIZE((size_t)most);
+    CPU_ZERO_S(bytes, set);
+    for (int c = 0; c < most; c++)
+        if (cores->words[c / 64] >> (c % 64) & 1) CPU_SET_S((size_t)c, bytes, set);
+    sched_setaffinity(0, bytes, set);
+    CPU_FREE(set);
 }
 
 int fwa_cores_count(const fwa_cores *cores) {

@@ -179,6 +179,14 @@ static int usable_cores(void) {
     return fwa_cores_count(&cores);
 }
 
+// Products of the BLAS library wait for as many threads as they ask for, so fewer must not come: OMP_THREAD_LIMIT
+// counts, OMP_DYNAMIC and an OMP_MAX_ACTIVE_LEVELS of 0 do not.
+static void start_threads(int threads) {
+    omp_set_dynamic(0);
+    if (omp_get_max_active_levels() < 1) omp_set_max_active_levels(1);
+    omp_set_num_threads(threads);
+}
+
 static const fwa_backend cpu_template = {
     .kind = FWA_BACKEND_CPU,
     .name = "cpu",
@@ -216,8 +224,8 @@ fwa_status fwa_backend_cpu_create(fwa_backend **out, fwa_dtype precision, int th
     *backend = cpu_template;
     backend->compute = backend->master = precision;
     backend->plan_only = plan_only;
-    backend->threads = threads > 0 ? threads : usable_cores();
-    if (!plan_only) omp_set_num_threads(backend->threads);
+    backend->threads = (int)fwa_min(threads > 0 ? threads : usable_cores(), omp_get_thread_limit());
+    if (!plan_only) start_threads(backend->threads);
     FWA_TRY_GOTO(cpu_stream_create(backend, &backend->stream), failed);
     *out = backend;
     return FWA_OK;

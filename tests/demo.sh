@@ -2,6 +2,7 @@
 # The demo behind ./dev demo: trains configs/addition/demo.yaml on two MPI ranks, stops half way, resumes from the
 # checkpoint, and prints how often the trained model adds numbers of each width correctly.
 set -eu
+export LC_ALL=C # awk reads and writes decimal points
 cd "$(dirname "$0")/.."
 
 fwa=build/fwa

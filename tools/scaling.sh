@@ -22,6 +22,7 @@
 # fails or takes too long, and what --seconds leaves no time for, is said, and the rest goes on. Exit code 1: something
 # failed, bytes were not the predicted ones, or a resumed run had other losses.
 set -u
+export LC_ALL=C # awk reads and writes decimal points
 here=$(cd "$(dirname "$0")" && pwd)
 all_parts=dp,sp,resume,project,comm,bytes,table
 all_rules="falcon1a falcon1 gated_deltanet falcon3a retnet linear_attention deltanet mamba2 falcon2a falcon3 falcon2"

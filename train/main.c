@@ -1,9 +1,12 @@
 // The program: finds the command, runs it on every rank, and is the only place that ends the job.
+#include <omp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "core/cores.h"
 #include "core/log.h"
 #include "core/version.h"
 #include "io/checkpoint.h"
@@ -11,11 +14,36 @@
 #include "train/environment.h"
 #include "train/help.h"
 
-// Threads that wait must sleep: ranks share cores. OpenMP reads this when the program is loaded, so it starts over
-// once.
-static void wait_passively(char **argv) {
-    if (getenv("OMP_WAIT_POLICY")) return;
-    setenv("OMP_WAIT_POLICY", "passive", 1);
+static void add_place(fwa_cores *cores, int place) {
+    const int count = omp_get_place_num_procs(place);
+    int *ids = calloc((size_t)count + 1, sizeof *ids);
+    if (ids) omp_get_place_proc_ids(place, ids);
+    for (int i = 0; ids && i < count; i++) fwa_cores_add(cores, ids[i]);
+    free(ids);
+}
+
+// OpenMP has bound this thread to the first of its places, and all that it starts with it: back to all of them. Places
+// are taken as the cores of the process, on which the system moves its threads.
+static bool leave_place(void) {
+    static const char *const names[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"};
+    const int places = omp_get_proc_bind() == omp_proc_bind_false ? 0 : omp_get_num_places();
+    fwa_cores cores = {0};
+    bool bound = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        bound |= getenv(names[i]) != NULL;
+        unsetenv(names[i]);
+    }
+    for (int p = 0; p < places; p++) add_place(&cores, p);
+    fwa_cores_use(&cores);
+    return bound;
+}
+
+// Threads that wait must sleep: ranks share cores. OpenMP reads its variables when the program is loaded, so it starts
+// over once.
+static void set_openmp(char **argv) {
+    const bool bound = leave_place(), told = getenv("OMP_WAIT_POLICY") != NULL;
+    if (told && !bound) return;
+    setenv("OMP_WAIT_POLICY", "passive", 0);
     execv("/proc/self/exe", argv);
 }
 
@@ -80,7 +108,7 @@ static int end(fwa_world *world, fwa_status status) {
 
 int main(int argc, char **argv) {
     fwa_world *world = NULL;
-    wait_passively(argv);
+    set_openmp(argv);
     if (argc < 2 || is(argv[1], "help") || asks_for_help(argv[1]))
         return end_alone(fwa_help(argc > 2 ? argv[2] : NULL, argc < 2 ? stderr : stdout, argc < 2));
     if (is(argv[1], "--version")) {

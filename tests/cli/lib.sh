@@ -4,6 +4,7 @@
 set -u
 : "${FWA:?names the program to test}"
 export OMP_NUM_THREADS=1
+export LC_ALL=C # awk reads and writes decimal points, messages are in English
 # Without MPI no leak needs slow unwinding to be told from ours; with it, leaks are not looked for.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:fast_unwind_on_malloc=1"
 export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"

@@ -51,6 +51,13 @@ says "| falcon1a | 128 | 2 | 200.0 | 125.0 | 1.0 k | 1.60 | 80.0 % |"
 says "| falcon1 | 2 | 491520 | 250.0 | 250.0 | 1966.1 k | 6.94 |"
 says "| f32 | 4 | 1 | 2.0 | 2.0 | 1.500006 | 1.5 | 4.0e-06 | 1e-05 |"
 says "| falcon1a | 1 | 2 | 128 | 700 | 700 |  | equal |"
+mkdir locale
+if localedef -i de_DE -f UTF-8 locale/de_DE.UTF-8 >locale.txt 2>&1; then # decimal commas
+    mv out points.md
+    run env LOCPATH="$work/locale" LC_ALL=de_DE.UTF-8 sh "$tool" --tables known
+    expect 0
+    check "other tables in another locale" diff points.md out
+fi
 
 line sp d falcon1a 2 2 128 128 125 700 701 >rows.jsonl
 tables

@@ -31,6 +31,16 @@ if command -v taskset >taskset.txt; then
     says 1
 fi
 
+# What OpenMP is told from outside neither leaves one core to all threads nor hangs products that wait for more.
+for words in "OMP_PROC_BIND=true" "OMP_PROC_BIND=close OMP_PLACES=cores" "OMP_PLACES=threads OMP_WAIT_POLICY=passive" \
+    "OMP_DYNAMIC=true" "OMP_MAX_ACTIVE_LEVELS=0"; do
+    # shellcheck disable=SC2086 # several words
+    run env $words "$FWA" train tiny.yaml run.name="$words" run.threads=auto train.steps=1
+    says "$cores"
+done
+run env OMP_THREAD_LIMIT=1 "$FWA" train tiny.yaml run.name=few run.threads=2 train.steps=1
+says 1
+
 # The dry run's memory is the run's.
 for threads in 1 3 auto; do
     run "$FWA" train tiny.yaml run.name="plan-$threads" run.threads=$threads train.steps=1 --dry-run
