@@ -5,6 +5,8 @@
 
 #include "io/config_schema.h"
 
+#define MAX_BASES 32 // between a file and its last base
+
 static char command_line[] = "command line";
 
 // The files that are being read, innermost first.
@@ -62,7 +64,7 @@ static fwa_status read_base(fwa_config *config, const fwa_yaml *node, const char
     }
     snprintf(base, sizeof base, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, node->text);
     fwa_status status = read_chain(config, base, up, &tree);
-    if (status == FWA_IO || status == FWA_FORMAT) {
+    if (status == FWA_IO || status == FWA_FORMAT || status == FWA_CONFIG) {
         fwa_config_problem_at(config, node, "base", "%s", fwa_error_message());
         fwa_error_clear();
         config->origin->incomplete = true;
@@ -79,8 +81,10 @@ static fwa_status read_chain(fwa_config *config, const char *path, const chain *
     chain here = {.up = up};
     fwa_status status = FWA_OK;
     if (!realpath(path, here.real)) snprintf(here.real, sizeof here.real, "%s", path);
-    for (const chain *c = up; c; c = c->up)
+    int bases = 0;
+    for (const chain *c = up; c; c = c->up, bases++)
         FWA_CHECK(strcmp(c->real, here.real), FWA_FORMAT, "%s is its own base", path);
+    FWA_CHECK(bases <= MAX_BASES, FWA_FORMAT, "%s: more than %d bases, one of the other", path, MAX_BASES);
     fwa_yaml *root = NULL;
     FWA_TRY(fwa_yaml_read(&root, path));
     FWA_TRY_GOTO(as_map(config, &root), fail);

@@ -40,7 +40,7 @@ static bool read_integer(const char *text, int64_t *value) {
 static bool read_real(const char *text, double *value) {
     char *end;
     if (!*text || text[strspn(text, "0123456789+-.eE")]) return false;
-    *value = strtod(text, &end);
+    *value = strtod(text, &end) + 0.0; // -0 is 0
     return end != text && !*end && isfinite(*value);
 }
 

@@ -10,6 +10,7 @@
 #include "io/files.h"
 
 #define MAX_DEPTH 32
+#define MAX_KEYS  16384 // of a mapping: all are compared with each other
 
 typedef struct reader {
     yaml_parser_t parser;
@@ -82,10 +83,11 @@ static fwa_status read_scalar(reader *r, const char *key, fwa_yaml **out) {
 // Children up to the closing event; with `keyed`, each is led by a scalar that names it.
 static fwa_status read_children(reader *r, bool keyed, yaml_event_type_t end, fwa_yaml **children) {
     fwa_yaml **tail = children;
-    for (;;) {
+    for (int count = 0;; count++) {
         char *key = NULL;
         FWA_TRY(advance(r));
         if (r->event.type == end) return FWA_OK;
+        if (keyed && count == MAX_KEYS) return refuse(r, "more than 16384 keys in one mapping");
         int line = line_of(r->event.start_mark);
         if (keyed) {
             if (r->event.type != YAML_SCALAR_EVENT) return refuse(r, "a key must be plain text");
@@ -140,11 +142,11 @@ static fwa_status read_stream(reader *r, fwa_yaml **out) {
     return FWA_OK;
 }
 
-fwa_status fwa_yaml_parse(fwa_yaml **out, const char *text, const char *file) {
+static fwa_status parse(fwa_yaml **out, const char *text, size_t bytes, const char *file) {
     reader r = {.file = file};
     *out = NULL;
     FWA_CHECK(yaml_parser_initialize(&r.parser), FWA_MEMORY, "no memory to parse %s", file);
-    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, strlen(text));
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, bytes);
     fwa_status status = read_stream(&r, out);
     yaml_event_delete(&r.event);
     yaml_parser_delete(&r.parser);
@@ -154,10 +156,15 @@ fwa_status fwa_yaml_parse(fwa_yaml **out, const char *text, const char *file) {
     return fwa_error_pass(status, __FILE__, __LINE__, __func__);
 }
 
+fwa_status fwa_yaml_parse(fwa_yaml **out, const char *text, const char *file) {
+    return parse(out, text, strlen(text), file);
+}
+
 fwa_status fwa_yaml_read(fwa_yaml **out, const char *path) {
     char *text = NULL;
-    FWA_TRY(fwa_read_text(path, &text));
-    fwa_status status = fwa_yaml_parse(out, text, path);
+    size_t bytes;
+    FWA_TRY(fwa_read_bytes(path, &text, &bytes));
+    fwa_status status = parse(out, text, bytes, path);
     free(text);
     FWA_TRY(status);
     return FWA_OK;

@@ -44,6 +44,29 @@ refused orphan.yaml "" "missing-base.yaml" "orphan.yaml:1"
 printf 'base: ring-2.yaml\n' >ring-1.yaml
 printf 'base: ring-1.yaml\n' >ring-2.yaml
 refused ring-1.yaml "" "ring-"
+printf 'base: .\n' >inner.yaml
+refused inner.yaml "" "inner.yaml:1: base: . is a folder"
+mkdir chain
+i=0
+while [ $i -lt 40 ]; do
+    echo "base: $((i + 1)).yaml" >chain/$i.yaml
+    i=$((i + 1))
+done
+echo "base: ../tiny.yaml" >chain/40.yaml
+refused chain/0.yaml "" "chain/33.yaml: more than 32 bases"
+run "$FWA" train chain/10.yaml --print-config
+expect 0
+printf 'base: tiny.yaml\ntrain:\n  steps: 3\0\noptimizer: {lr: fast}\n' >zero.yaml
+refused zero.yaml "" "zero.yaml" "control characters are not allowed"
+awk 'BEGIN { for (i = 0; i < 500000; i++) print "k" i ": 1" }' >many.yaml
+refused many.yaml "" "many.yaml:16385" "more than 16384 keys"
+
+# As an editor of Windows saves it
+if command -v iconv >/dev/null; then
+    printf '\377\376' >utf16.yaml
+    printf 'base: tiny.yaml\r\nrun: {seed: 5}\r\noptimizer: {lr: fast}\r\n' | iconv -f UTF-8 -t UTF-16LE >>utf16.yaml
+    refused utf16.yaml "" "utf16.yaml:3: optimizer.lr: got fast"
+fi
 
 # Keys and types, in files and on the command line
 file key.yaml "optimizer:" "  lrr: 1e-3"
@@ -64,6 +87,8 @@ refused tiny.yaml "train.precision=f16" "train.precision" "f16" "f32, bf16, f64"
 refused tiny.yaml "optimizer.betas=[0.9]" "optimizer.betas" "two numbers"
 refused tiny.yaml "train.steps" "train.steps" "key.path=value"
 refused tiny.yaml "train.micro_batch=5 modle.layers=2 optimizer.lr=fast" "train.micro_batch 5" "modle" "fast"
+run "$FWA" train tiny.yaml optimizer.lr=-0 schedule.min_lr=0.0 --print-config
+check "-0 is not 0" grep -q '^  lr: 0$' out
 
 # Numbers that do not go together
 refused tiny.yaml "train.global_batch=7 train.micro_batch=2" "train.global_batch" "got 7" "train.micro_batch 2"
