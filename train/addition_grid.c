@@ -43,6 +43,13 @@ void fwa_addition_cell_count(fwa_addition_cell *cell, int64_t shorter, int64_t T
     cell->right++;
 }
 
+bool fwa_addition_grid_same_widths(const fwa_addition_grid *a, const fwa_addition_grid *b) {
+    if (a->count != b->count) return false;
+    for (int i = 0; i < a->count; i++)
+        if (a->width[i] != b->width[i]) return false;
+    return true;
+}
+
 bool fwa_addition_grid_trained(const fwa_addition_grid *grid, int i) {
     return grid->width[i] >= grid->trained[0] && grid->width[i] <= grid->trained[1];
 }

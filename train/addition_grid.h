@@ -52,6 +52,7 @@ FWA_MUST_CHECK fwa_status fwa_addition_grid_widths(fwa_addition_grid *grid, int6
 void fwa_addition_cell_count(fwa_addition_cell *cell, int64_t shorter, int64_t T, const int32_t *targets,
                              const int32_t *predictions);
 
+bool fwa_addition_grid_same_widths(const fwa_addition_grid *a, const fwa_addition_grid *b);
 bool fwa_addition_grid_trained(const fwa_addition_grid *grid, int i); // whether width[i] is one
 fwa_addition_sum fwa_addition_grid_sum(const fwa_addition_grid *grid, fwa_addition_region region);
 

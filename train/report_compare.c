@@ -35,11 +35,6 @@ static const fwa_report_result *result_of(const fwa_report_run *run, const char 
     return NULL;
 }
 
-static bool has_widths(const fwa_report_run *run, const fwa_compare_column *c) {
-    const fwa_addition_grid *g = run->grid;
-    return g && g->count == c->widths && g->width[0] == c->low && g->width[g->count - 1] == c->high;
-}
-
 static fwa_report_estimate value_of(const fwa_report_run *run, const fwa_compare_column *c) {
     const fwa_metrics_row *last = fwa_report_last(run), *lowest = fwa_report_lowest(run);
     if (c->kind == FWA_COMPARE_UPDATES) return (fwa_report_estimate){(double)last->step, NAN};
@@ -54,7 +49,7 @@ static fwa_report_estimate value_of(const fwa_report_run *run, const fwa_compare
         return (fwa_report_estimate){100.0 * share.value, 100.0 * share.error};
     }
     if (c->kind == FWA_COMPARE_PAIRS) {
-        if (!has_widths(run, c)) return (fwa_report_estimate){NAN, NAN};
+        if (!run->grid || !fwa_addition_grid_same_widths(run->grid, c->grid)) return (fwa_report_estimate){NAN, NAN};
         const fwa_addition_sum sum = fwa_addition_grid_sum(run->grid, c->region);
         return (fwa_report_estimate){100.0 * sum.share, 100.0 * sum.error};
     }
@@ -118,15 +113,14 @@ static bool add_shares(fwa_compare *t) {
 // Means over the pairs of a run's grid, by how many of both widths are trained ones.
 static bool add_pairs(fwa_compare *t, const fwa_addition_grid *g) {
     static const char *const names[FWA_ADDITION_REGIONS] = {"both", "one", "none"};
+    const int64_t step = g->count > 2 ? g->width[1] - g->width[0] : 1;
+    char steps[32] = "";
     bool good = true;
+    if (step > 1) snprintf(steps, sizeof steps, " by %lld", (long long)step);
     for (int r = 0; r < FWA_ADDITION_REGIONS; r++) {
-        fwa_compare_column c = {.kind = FWA_COMPARE_PAIRS,
-                                .low = g->width[0],
-                                .high = g->width[g->count - 1],
-                                .widths = g->count,
-                                .region = (fwa_addition_region)r};
-        snprintf(c.title, sizeof c.title, "pairs of %d widths, %lld to %lld: %s trained, %%", g->count,
-                 (long long)c.low, (long long)c.high, names[r]);
+        fwa_compare_column c = {.kind = FWA_COMPARE_PAIRS, .grid = g, .region = (fwa_addition_region)r};
+        snprintf(c.title, sizeof c.title, "pairs of %d widths, %lld to %lld%s: %s trained, %%", g->count,
+                 (long long)g->width[0], (long long)g->width[g->count - 1], steps, names[r]);
         good = good && add_column(t, c);
     }
     return good;

@@ -27,9 +27,9 @@ typedef enum fwa_compare_kind {
 typedef struct fwa_compare_column {
     fwa_compare_kind kind;
     char title[112];
-    bool exact;        // FWA_COMPARE_SHARE: the measure
-    int64_t low, high; // FWA_COMPARE_SHARE, FWA_COMPARE_PAIRS: of these widths
-    int widths;        // FWA_COMPARE_PAIRS: so many of them, pairs of this region
+    bool exact;                    // FWA_COMPARE_SHARE: the measure
+    int64_t low, high;             // FWA_COMPARE_SHARE: of these widths
+    const fwa_addition_grid *grid; // FWA_COMPARE_PAIRS: of its widths, pairs of this region
     fwa_addition_region region;
 } fwa_compare_column;
 

@@ -11,13 +11,6 @@ static const fwa_addition_grid *grid_of(const fwa_report *report, const fwa_repo
     return NULL;
 }
 
-static bool same_widths(const fwa_addition_grid *a, const fwa_addition_grid *b) {
-    if (!a || !b || a->count != b->count) return false;
-    for (int i = 0; i < a->count; i++)
-        if (a->width[i] != b->width[i]) return false;
-    return true;
-}
-
 static void mark_trained(fwa_heat_map *map, const fwa_addition_grid *grid) {
     for (int i = grid->count - 1; i >= 0; i--) {
         if (!fwa_addition_grid_trained(grid, i)) continue;
@@ -36,7 +29,7 @@ static fwa_status make_map(const fwa_report *report, const fwa_report_group *gro
     FWA_CHECK(map->share, FWA_MEMORY, "no memory for a figure of %d pairs of widths", pairs);
     for (int r = 0; r < group->count; r++) {
         const fwa_addition_grid *other = report->run[group->first + r].grid;
-        if (!same_widths(grid, other)) continue;
+        if (!other || !fwa_addition_grid_same_widths(grid, other)) continue;
         for (int i = 0; i < pairs; i++) map->share[i] += (double)other->cell[i].right / (double)other->examples;
         runs++;
     }

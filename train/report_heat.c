@@ -27,11 +27,12 @@ static void draw_cell(double x, double y, double width, double height, double sh
             y, width, height, share);
 }
 
-// 100 where all are right and 0 where none is, alone.
+// 100 where all are right and 0 where none is, alone; a half is rounded up, as fwa eval does, though in binary it may
+// be less.
 static void draw_number(double x, double y, double share, FILE *out) {
     char text[16];
     snprintf(text, sizeof text, "%.0f",
-             share > 0.0 && share < 1.0 ? fmin(fmax(100.0 * share, 1.0), 99.0) : 100.0 * share);
+             share > 0.0 && share < 1.0 ? fmin(fmax(round(100.0 * share + 1e-9), 1.0), 99.0) : 100.0 * share);
     fwa_figure_text(x, y + 4.0, "middle", share > REVERSE ? "cell in" : "cell", text, out);
 }
 

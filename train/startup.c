@@ -72,7 +72,7 @@ static void log_memory(const fwa_trainer *t) {
 static void log_data(const fwa_trainer *t) {
     char a[32], b[32];
     const fwa_config *config = t->config;
-    int64_t needed = config->train.steps * config->train.global_batch;
+    const double needed = (double)config->train.steps * (double)config->train.global_batch;
     if (config->task.examples > 0) {
         fwa_log_info("  data        %s: %s examples packed into %s sequences a step", t->source->name,
                      fwa_text_count(config->task.examples, a), fwa_text_count(config->train.global_batch, b));
@@ -85,7 +85,7 @@ static void log_data(const fwa_trainer *t) {
     fwa_log_info("  data        %s: %s training sequences, %s of validation; %.2f epochs", t->source->name,
                  fwa_text_count(t->source->sequences[FWA_SPLIT_TRAIN], a),
                  fwa_text_count(t->source->sequences[FWA_SPLIT_VAL], b),
-                 (double)needed / (double)t->source->sequences[FWA_SPLIT_TRAIN]);
+                 needed / (double)t->source->sequences[FWA_SPLIT_TRAIN]);
 }
 
 static void log_checkpoints(const fwa_trainer *t) {

@@ -107,4 +107,10 @@ for bad in 0 1 2; do
     expect 2 data/train_1.bin 1100 "rank $bad"
     check_not "bad data on rank $bad: left a run folder" test -e here/runs -o -e there/runs
 done
+
+# Sequences of all updates may be more than 64 bits count.
+cd here || exit 1
+run "$FWA" train tiny-lm.yaml train.steps=9223372036854775807 train.stop_after=1
+expect 0 " epochs"
+check_not "epochs below 0" grep -q -e '-[0-9.]* epochs' err
 finish

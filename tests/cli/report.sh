@@ -154,6 +154,19 @@ page pairs.html
 check "no map in the page" test "$(grep -c '<title>4 and 1 digits: 24.8 %' pairs.html)" = 1
 check "no means in the page" grep -qF "<th>pairs of 3 widths, 1 to 4: none trained, %</th>" pairs.html
 
+# Other widths between the same ends are other columns; a half is rounded as in the table of fwa eval.
+cp -r runs/pairs runs/others
+sed -e 's/1, 2, 4\]/1, 3, 4]/g' -e 's/"examples": 101/"examples": 200/' -e 's/101, 101, 50/29, 200, 1/' \
+    runs/pairs/grid.json >runs/others/grid.json
+run "$FWA" report runs/pairs runs/others -o pairs.md
+expect 0
+for text in '1 to 4: one trained, % |' '1 to 4 by 2: one trained, % |'; do
+    check "no column $text" grep -qF "| pairs of 3 widths, $text" pairs.md
+done
+check "means over other pairs in a column" grep -qE '^\| pairs .*( –( ± –)? \|){3}$' pairs.md
+run "$FWA" report runs/others -o others.md --figures maps
+check "the map rounds 14.5 otherwise" grep -qF '>15</text>' maps/grid.svg
+
 # A sweep: seeds become one line with their spread, and what differs is told.
 cat >two.yaml <<'YAML'
 base: tiny.yaml
