@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <string.h>
 
+#include "core/cpu_quota.h"
+
 // Kernels of machines with more cores than a fixed mask holds refuse it, so the mask is allocated larger and larger.
 void fwa_cores_usable(fwa_cores *cores) {
     const int most = FWA_CORES_WORDS * 64;
@@ -25,22 +27,17 @@ void fwa_cores_add(fwa_cores *cores, int core) {
     if (core >= 0 && core < FWA_CORES_WORDS * 64) cores->words[core / 64] |= (uint64_t)1 << (core % 64);
 }
 
-void fwa_cores_use(const fwa_cores *cores) {
-    const int most = FWA_CORES_WORDS * 64;
-    cpu_set_t *set = fwa_cores_count(cores) > 0 ? CPU_ALLOC((size_t)most) : NULL;
-    if (!set) return;
-    const size_t bytes = CPU_ALLOC_SIZE((size_t)most);
-    CPU_ZERO_S(bytes, set);
-    for (int c = 0; c < most; c++)
-        if (cores->words[c / 64] >> (c % 64) & 1) CPU_SET_S((size_t)c, bytes, set);
-    sched_setaffinity(0, bytes, set);
-    CPU_FREE(set);
-}
-
 int fwa_cores_count(const fwa_cores *cores) {
     int count = 0;
     for (int w = 0; w < FWA_CORES_WORDS; w++) count += __builtin_popcountll(cores->words[w]);
     return count;
+}
+
+int fwa_cores_granted(void) {
+    fwa_cores cores;
+    fwa_cores_usable(&cores);
+    const int count = fwa_cores_count(&cores), quota = fwa_cpu_quota(NULL, NULL);
+    return quota < count ? quota : count;
 }
 
 bool fwa_cores_overlap(const fwa_cores *a, const fwa_cores *b) {

@@ -18,8 +18,8 @@ typedef struct fwa_cores {
 
 void fwa_cores_usable(fwa_cores *cores);        // core 0 alone where the system does not tell
 void fwa_cores_add(fwa_cores *cores, int core); // nothing where the number is none that is counted
-void fwa_cores_use(const fwa_cores *cores);     // the calling thread, and those it starts; nothing where there are none
 int fwa_cores_count(const fwa_cores *cores);
+int fwa_cores_granted(void); // how many usable ones may be busy all the time, at least 1 (core/cpu_quota.h)
 bool fwa_cores_overlap(const fwa_cores *a, const fwa_cores *b);
 // Piece number `part` of `parts` pieces of nearly one size, in the order of the cores; one core that others may have,
 // too, where there are fewer cores than pieces.

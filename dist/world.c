@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/cores.h"
+#include "core/cpu_quota.h"
 #include "core/log.h"
 #include "core/shape.h"
 #include "dist/comms.h"
@@ -52,7 +53,7 @@ static fwa_status start_mpi(world_state *state, int *argc, char ***argv) {
 }
 
 // Divides the cores of this rank by the number of ranks that may run on one of them: right for ranks that are bound,
-// for unbound ones, and inside containers.
+// for unbound ones, and inside containers, whose processor time all ranks of the node share.
 static fwa_status share_cores(fwa_world *world, MPI_Comm node) {
     fwa_cores mine;
     fwa_cores_usable(&mine);
@@ -63,7 +64,8 @@ static fwa_status share_cores(fwa_world *world, MPI_Comm node) {
     int ranks = 0;
     for (int r = 0; r < world->node_size; r++) ranks += fwa_cores_overlap(&mine, &all[r]);
     free(all);
-    if (ranks > 0) world->cores = (int)fwa_max(1, fwa_cores_count(&mine) / ranks);
+    const int64_t granted = fwa_cpu_quota(NULL, NULL) / world->node_size;
+    if (ranks > 0) world->cores = (int)fwa_max(1, fwa_min(fwa_cores_count(&mine) / ranks, granted));
     return status;
 }
 
@@ -107,9 +109,7 @@ fwa_status fwa_world_create(fwa_world **out, int *argc, char ***argv) {
     FWA_CHECK(state, FWA_MEMORY, "no memory for the world (%zu bytes)", sizeof *state);
     state->timeout_s = START_TIMEOUT_S;
     fwa_world *world = &state->world;
-    fwa_cores usable;
-    fwa_cores_usable(&usable);
-    world->cores = fwa_cores_count(&usable);
+    world->cores = fwa_cores_granted();
     world->size = world->node_size = world->dp_size = world->sp_size = 1;
     gethostname(world->host, sizeof world->host - 1);
     fwa_status status = set_up(state, argc, argv);

@@ -173,12 +173,6 @@ static void cpu_destroy(fwa_backend *backend) {
     free(backend);
 }
 
-static int usable_cores(void) {
-    fwa_cores cores;
-    fwa_cores_usable(&cores);
-    return fwa_cores_count(&cores);
-}
-
 // Products of the BLAS library wait for as many threads as they ask for, so fewer must not come: OMP_THREAD_LIMIT
 // counts, OMP_DYNAMIC and an OMP_MAX_ACTIVE_LEVELS of 0 do not.
 static void start_threads(int threads) {
@@ -224,7 +218,7 @@ fwa_status fwa_backend_cpu_create(fwa_backend **out, fwa_dtype precision, int th
     *backend = cpu_template;
     backend->compute = backend->master = precision;
     backend->plan_only = plan_only;
-    backend->threads = (int)fwa_min(threads > 0 ? threads : usable_cores(), omp_get_thread_limit());
+    backend->threads = (int)fwa_min(threads > 0 ? threads : fwa_cores_granted(), omp_get_thread_limit());
     if (!plan_only) start_threads(backend->threads);
     FWA_TRY_GOTO(cpu_stream_create(backend, &backend->stream), failed);
     *out = backend;
@@ -243,6 +237,6 @@ fwa_status fwa_backend_cpu_describe(char *text, size_t size) {
     size_t total = 0;
     FWA_TRY(machine_memory(&total));
     snprintf(text, size, "%s, %.1f GiB, %d core(s) for this process", model + strspn(model, " \t:"),
-             (double)total / (1 << 30), usable_cores());
+             (double)total / (1 << 30), fwa_cores_granted());
     return FWA_OK;
 }

@@ -38,8 +38,6 @@ static fwa_status choose_format(const fwa_arguments *a, fwa_tokenize_request *r)
 }
 
 static fwa_status read_request(const fwa_arguments *a, fwa_tokenize_request *r) {
-    fwa_cores cores;
-    fwa_cores_usable(&cores);
     FWA_CHECK(a->count > 0, FWA_USAGE, "fwa data tokenize: no input, expected text or JSONL files (fwa help data)");
     FWA_TRY(choose_format(a, r));
     r->inputs = a->at;
@@ -55,7 +53,7 @@ static fwa_status read_request(const fwa_arguments *a, fwa_tokenize_request *r) 
               "--val '%s': expected the share of documents for validation, 0 <= share < 1", val);
     FWA_TRY(fwa_arguments_integer(a, "--seed", 0, 0, INT64_MAX, &r->seed));
     FWA_TRY(fwa_arguments_integer(a, "--shard-tokens", 100000000, 1, INT32_MAX, &r->shard_tokens));
-    return fwa_arguments_integer(a, "--threads", fwa_cores_count(&cores), 1, 1024, &r->threads);
+    return fwa_arguments_integer(a, "--threads", fwa_cores_granted(), 1, 1024, &r->threads);
 }
 
 static void print_result(const fwa_tokenize_request *r, const fwa_tokenize_result *result) {

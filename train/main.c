@@ -34,7 +34,7 @@ static bool leave_place(void) {
         unsetenv(names[i]);
     }
     for (int p = 0; p < places; p++) add_place(&cores, p);
-    fwa_cores_use(&cores);
+    fwa_cores_bind(&cores); // refused where there are none
     return bound;
 }
 
