@@ -7,12 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/cores.h"
 #include "core/shape.h"
+
+#define BLAS_BUFFER ((size_t)128 << 20) // bytes of address space a thread
 
 struct fwa_stream {
     int token;
@@ -21,11 +25,30 @@ struct fwa_event {
     int64_t recorded_ns; // by the monotonic clock
 };
 
+// The BLAS library tries for ever to map a buffer a thread where the address space is limited (ulimit -v).
+static fwa_status check_address_space(const fwa_backend *backend) {
+    const size_t bytes = BLAS_BUFFER * (size_t)backend->threads;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return FWA_OK;
+    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    FWA_CHECK(
+        room != MAP_FAILED, FWA_MEMORY,
+        "address space of this process is limited to %llu MB (ulimit -v), which leaves less than the %zu MB that "
+        "the buffers of matrix products take, %zu MB for each of %d threads; raise the limit or lower run.threads",
+        (unsigned long long)limit.rlim_cur >> 20, bytes >> 20, BLAS_BUFFER >> 20, backend->threads);
+    munmap(room, bytes);
+    return FWA_OK;
+}
+
 static fwa_status cpu_alloc(fwa_backend *backend, void **out, size_t bytes) {
-    (void)backend;
     size_t rounded = (size_t)fwa_round_up(fwa_max((int64_t)bytes, 1), FWA_ARENA_ALIGN);
     void *memory = bytes <= (size_t)INT64_MAX / 2 ? aligned_alloc(FWA_ARENA_ALIGN, rounded) : NULL;
     FWA_CHECK(memory, FWA_MEMORY, "cannot allocate %zu bytes of host memory", bytes);
+    const fwa_status status = check_address_space(backend);
+    if (status != FWA_OK) {
+        free(memory);
+        return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    }
     *out = memory;
     return FWA_OK;
 }

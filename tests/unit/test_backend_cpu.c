@@ -3,6 +3,8 @@
 
 #include <omp.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "core/cpu_quota.h"
 #include "kernels/registry.h"
@@ -166,6 +168,34 @@ static void zero_threads_are_the_cores_of_this_process(void **state) {
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
+// Without a check the BLAS library would never come back from its first product.
+static void an_address_space_too_small_for_products_is_refused(void **state) {
+#ifdef __SANITIZE_ADDRESS__
+    (void)state;
+    skip(); // takes terabytes of it
+#else
+    fwa_backend *b = *state;
+    long pages = 0;
+    void *memory = NULL;
+    struct rlimit before, few;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_true(file && fscanf(file, "%ld", &pages) == 1);
+    fclose(file);
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    few = before;
+    few.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + ((rlim_t)200 << 20);
+    assert_int_equal(setrlimit(RLIMIT_AS, &few), 0);
+    const fwa_status refused = b->alloc(b, &memory, 1000);
+    few.rlim_cur += (rlim_t)100 << 20;
+    assert_int_equal(setrlimit(RLIMIT_AS, &few), 0);
+    const fwa_status taken = refused == FWA_OK ? FWA_OK : b->alloc(b, &memory, 1000);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    check_status(refused, FWA_MEMORY);
+    check_ok(taken);
+    b->free(b, memory);
+#endif
+}
+
 static void nothing_is_chosen_by_measurement(void **state) {
     fwa_backend *b = *state;
     char *records = NULL;
@@ -215,6 +245,7 @@ int main(void) {
         WITH_BACKEND(streams_and_events_are_tokens),
         cmocka_unit_test(threads_follow_the_request),
         cmocka_unit_test(zero_threads_are_the_cores_of_this_process),
+        WITH_BACKEND(an_address_space_too_small_for_products_is_refused),
         WITH_BACKEND(nothing_is_chosen_by_measurement),
         WITH_BACKEND(memory_figures_follow_the_process),
         cmocka_unit_test(the_device_is_described),
