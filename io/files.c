@@ -33,6 +33,13 @@ fwa_status fwa_path_format(char path[FWA_PATH_MAX], const char *format, ...) {
     return FWA_OK;
 }
 
+static const char *kind_of(mode_t mode) {
+    if (S_ISDIR(mode)) return "a folder";
+    if (S_ISREG(mode)) return "a file";
+    if (S_ISFIFO(mode)) return "a pipe, whose reader waits for what is written to it";
+    return S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
 fwa_status fwa_make_folders(const char *path) {
     char part[FWA_PATH_MAX];
     FWA_CHECK(path[0], FWA_CONFIG, "got an empty path, expected that of a folder to create");
@@ -44,9 +51,11 @@ fwa_status fwa_make_folders(const char *path) {
         struct stat info;
         if (mkdir(part, 0777) != 0) {
             int error = errno;
-            const bool there = stat(part, &info) == 0, folder = there && S_ISDIR(info.st_mode);
+            const bool there = stat(part, &info) == 0;
             FWA_CHECK(there || error != EEXIST, FWA_IO, "%s is a link that leads nowhere: expected a folder", part);
-            FWA_CHECK(folder, FWA_IO, "cannot create folder %s: %s", part, strerror(error));
+            FWA_CHECK(!there || S_ISDIR(info.st_mode), FWA_IO, "%s is %s: expected a folder", part,
+                      kind_of(info.st_mode));
+            FWA_CHECK(there, FWA_IO, "cannot create folder %s: %s", part, strerror(error));
         }
         if (kept == '\0') return FWA_OK;
         *end = kept;
@@ -90,12 +99,6 @@ static fwa_status read_rest(int file, const char *path, char **text, size_t *len
     }
     (*text)[*length] = '\0';
     return FWA_OK;
-}
-
-static const char *kind_of(mode_t mode) {
-    if (S_ISDIR(mode)) return "a folder";
-    if (S_ISFIFO(mode)) return "a pipe, whose reader waits for what is written to it";
-    return S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
 // A name under which a pipe is open already leads to no file.

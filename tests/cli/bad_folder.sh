@@ -6,9 +6,9 @@
 # A file where a folder has to be
 echo words >taken
 train 1 new tiny.yaml run.dir=taken train.steps=2
-expect 1 "taken"
+expect 1 "taken is a file: expected a folder"
 train 2 new tiny.yaml run.dir=taken train.steps=2 train.micro_batch=4
-expect 1 "taken"
+expect 1 "taken is a file: expected a folder"
 check "the file was changed" grep -q words taken
 mkdir -p runs/blocked
 echo words >runs/blocked/checkpoints
