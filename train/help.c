@@ -20,8 +20,8 @@ static const fwa_command commands[] = {
      "  --dry-run        print model, parameter count and memory plan; train and write nothing\n"
      "  --print-config   print the resolved configuration\n"
      "\n"
-     "SIGTERM, SIGUSR1 or SIGUSR2 to any rank: all ranks save at the next step and leave with exit code 75; a\n"
-     "second SIGTERM more than a second later ends a rank at once.\n"
+     "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2 to any rank: all ranks save at the next step and leave with exit\n"
+     "code 75; a second SIGTERM or SIGINT more than a second later ends a rank at once.\n"
      "Exit codes: 0 finished, 1 runtime error, 2 usage, configuration or data, 3 non-finite loss, 4 communication\n"
      "time-out, 75 saved after a signal.\n",
      fwa_cmd_train},

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -31,9 +32,20 @@ static void on_signal(int number) {
     errno = saved_errno;
 }
 
-fwa_status fwa_signals_install(bool under_mpirun) {
-    static const int numbers[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGINT};
-    const size_t count = sizeof numbers / sizeof numbers[0] - (under_mpirun ? 1 : 0);
+static fwa_status set_action(int number, const struct sigaction *action) {
+    FWA_CHECK(sigaction(number, action, NULL) == 0, FWA_ERROR, "cannot handle signal %d (%s): %s", number,
+              strsignal(number), strerror(errno));
+    return FWA_OK;
+}
+
+static bool is_ignored(int number) {
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+fwa_status fwa_signals_install(void) {
+    static const int numbers[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP};
+    const size_t count = sizeof numbers / sizeof numbers[0];
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_signal;
@@ -43,12 +55,17 @@ fwa_status fwa_signals_install(bool under_mpirun) {
     atomic_store(&first_signal, 0);
     atomic_store(&end_request, 0);
     for (size_t i = 0; i < count; i++) {
-        FWA_CHECK(sigaction(numbers[i], &action, NULL) == 0, FWA_ERROR, "cannot handle signal %d (%s): %s", numbers[i],
-                  strsignal(numbers[i]), strerror(errno));
+        if (numbers[i] != SIGHUP || !is_ignored(SIGHUP)) FWA_TRY(set_action(numbers[i], &action));
     }
-    return FWA_OK;
+    action.sa_handler = SIG_IGN;
+    return set_action(SIGPIPE, &action);
 }
 
 int fwa_signals_pending(void) {
     return atomic_load(&first_signal);
+}
+
+void fwa_signals_request(void) {
+    int none = 0;
+    atomic_compare_exchange_strong(&first_signal, &none, SIGUSR1);
 }

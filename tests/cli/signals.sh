@@ -19,7 +19,7 @@ compare() {
     same_parameters "whole-$1" "$1" $((at + 3))
 }
 
-for signal in TERM USR1 USR2 INT; do
+for signal in TERM USR1 USR2 INT HUP; do
     # shellcheck disable=SC2086 # several words
     start "$FWA" train tiny.yaml run.name=$signal $settings
     wait_for_rows $signal 3
@@ -34,12 +34,22 @@ wait_for_rows timed 3
 kill -TERM "$background"
 compare timed 1
 
+# nohup: the terminal that closes ends nothing.
+# shellcheck disable=SC2086 # several words
+start nohup "$FWA" train tiny.yaml run.name=nohup $settings
+wait_for_rows nohup 3
+kill -HUP "$background"
+wait_for_rows nohup $(($(wc -l <runs/nohup/metrics.jsonl) + 20))
+kill -USR1 "$background"
+compare nohup 1
+
 # Under mpirun the signal comes to one rank only, rank 0 or another.
 for rank in 0 1; do
     # shellcheck disable=SC2086 # several words
     start $two sh rank.sh "$FWA" train tiny.yaml run.name=rank$rank $settings
     wait_for_rows rank$rank 3
-    kill -USR1 "$(cat rank.$rank)"
+    [ $rank = 0 ] && signal=INT || signal=USR1
+    kill -"$signal" "$(cat rank.$rank)"
     compare rank$rank 2
 done
 
