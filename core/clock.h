@@ -1,4 +1,4 @@
-// The monotonic clock. Not collective.
+// The monotonic clock, and waiting by it. Not collective.
 #ifndef FWA_CORE_CLOCK_H
 #define FWA_CORE_CLOCK_H
 
@@ -17,6 +17,26 @@ static inline int64_t fwa_clock_ns(void) {
 
 static inline double fwa_clock_seconds(void) {
     return 1e-9 * (double)fwa_clock_ns();
+}
+
+// How long something has been waited for. What passes between two looks while the process itself did not run (Ctrl-Z,
+// SIGSTOP, a machine that was suspended) is left out: so long nothing could have come.
+#define FWA_STOPPED_NS 1000000000LL // looks further apart than this: it did not run
+
+typedef struct fwa_waiting {
+    int64_t start, last;
+} fwa_waiting;
+
+static inline fwa_waiting fwa_waiting_begin(void) {
+    const int64_t now = fwa_clock_ns();
+    return (fwa_waiting){now, now};
+}
+
+static inline int64_t fwa_waiting_ns(fwa_waiting *waiting) {
+    const int64_t now = fwa_clock_ns();
+    if (now - waiting->last > FWA_STOPPED_NS) waiting->start += now - waiting->last;
+    waiting->last = now;
+    return now - waiting->start;
 }
 
 #ifdef __cplusplus

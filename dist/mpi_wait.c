@@ -60,13 +60,13 @@ static void back_off(int64_t waited_ns) {
 
 static fwa_status wait_loop(fwa_mpi_group *group, fwa_mpi_batch *batch, const fwa_mpi_request *request,
                             const char *name, int64_t bytes) {
-    int64_t start = fwa_clock_ns();
+    fwa_waiting waiting = fwa_waiting_begin();
     for (;;) {
         bool done = true;
         FWA_TRY(fwa_mpi_reduce_progress(group));
         if (batch) FWA_TRY(fwa_mpi_batch_test(batch, &done));
         if (done && (!request || request->finished == request->slices)) return FWA_OK;
-        int64_t waited = fwa_clock_ns() - start, limit = __atomic_load_n(&group->timeout_ns, __ATOMIC_RELAXED);
+        int64_t waited = fwa_waiting_ns(&waiting), limit = __atomic_load_n(&group->timeout_ns, __ATOMIC_RELAXED);
         if (limit > 0 && waited > limit) FWA_TRY(fail_timeout(group, batch, name, bytes, (double)waited * 1e-9));
         back_off(waited);
     }

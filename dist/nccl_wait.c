@@ -29,9 +29,9 @@ static fwa_status fail_nccl(fwa_nccl_group *group, ncclResult_t result, const ch
              detail ? detail : "");
 }
 
-// Checks the clock of a wait that began at `start`.
-static fwa_status check_time(fwa_nccl_group *group, int64_t start, const char *name, int64_t bytes) {
-    int64_t waited = fwa_clock_ns() - start, limit = __atomic_load_n(&group->timeout_ns, __ATOMIC_RELAXED);
+// Checks the clock of a wait.
+static fwa_status check_time(fwa_nccl_group *group, fwa_waiting *waiting, const char *name, int64_t bytes) {
+    int64_t waited = fwa_waiting_ns(waiting), limit = __atomic_load_n(&group->timeout_ns, __ATOMIC_RELAXED);
     if (limit <= 0 || waited <= limit) {
         back_off(waited);
         return FWA_OK;
@@ -62,9 +62,9 @@ fwa_status fwa_nccl_ready(fwa_nccl_group *group) {
 }
 
 fwa_status fwa_nccl_finish(fwa_nccl_group *group, ncclResult_t result, const char *name, int64_t bytes) {
-    int64_t start = fwa_clock_ns();
+    fwa_waiting waiting = fwa_waiting_begin();
     while (result == ncclInProgress) {
-        FWA_TRY(check_time(group, start, name, bytes));
+        FWA_TRY(check_time(group, &waiting, name, bytes));
         result = state_of(group);
     }
     if (result != ncclSuccess) FWA_TRY(fail_nccl(group, result, name, bytes));
@@ -72,7 +72,7 @@ fwa_status fwa_nccl_finish(fwa_nccl_group *group, ncclResult_t result, const cha
 }
 
 fwa_status fwa_nccl_wait_event(fwa_nccl_group *group, cudaEvent_t event, const char *name, int64_t bytes) {
-    int64_t start = fwa_clock_ns();
+    fwa_waiting waiting = fwa_waiting_begin();
     for (;;) {
         cudaError_t error = cudaEventQuery(event);
         if (error == cudaSuccess) return FWA_OK;
@@ -81,7 +81,7 @@ fwa_status fwa_nccl_wait_event(fwa_nccl_group *group, cudaEvent_t event, const c
             FWA_TRY(fwa_nccl_cuda_status(error, name));
         }
         FWA_TRY(fwa_nccl_ready(group));
-        FWA_TRY(check_time(group, start, name, bytes));
+        FWA_TRY(check_time(group, &waiting, name, bytes));
     }
 }
 

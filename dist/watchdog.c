@@ -65,6 +65,13 @@ static void check_deadline(void) {
     _exit(fwa_status_exit_code(FWA_TIMEOUT));
 }
 
+// While this thread was kept from running so was the process: that time is given back.
+static void give_back(int64_t missed_ns) {
+    int64_t deadline = atomic_load(&dog.deadline_ns);
+    if (missed_ns <= FWA_STOPPED_NS || deadline == 0) return;
+    atomic_compare_exchange_strong(&dog.deadline_ns, &deadline, deadline + missed_ns); // fails: re-armed just now
+}
+
 static void *watch(void *unused) {
     (void)unused;
     pthread_mutex_lock(&dog.mutex);
@@ -72,6 +79,7 @@ static void *watch(void *unused) {
         int64_t until = fwa_clock_ns() + PERIOD_NS;
         struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
         pthread_cond_timedwait(&dog.wake, &dog.mutex, &t);
+        give_back(fwa_clock_ns() - until);
         check_deadline();
     }
     pthread_mutex_unlock(&dog.mutex);

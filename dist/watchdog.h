@@ -1,5 +1,6 @@
 // A thread that ends this process with code 4 when a step takes longer than allowed: the way out of a collective whose
-// peer is stopped or gone. It prints and calls _exit(4); no MPI, no NCCL in it. Not collective.
+// peer is stopped or gone. It prints and calls _exit(4); no MPI, no NCCL in it. What passes while the process itself is
+// stopped (Ctrl-Z) is left out. Not collective.
 #ifndef FWA_DIST_WATCHDOG_H
 #define FWA_DIST_WATCHDOG_H
 

@@ -128,6 +128,28 @@ static void signals_reach_the_main_thread(void) {
     fwa_watchdog_stop();
 }
 
+// Stopped for longer than the limit, by a helper that wakes it up again.
+static void stopped_for_a_while(void) {
+    start();
+    fwa_watchdog_expect(2, "step");
+    nap();
+    if (fork() == 0) {
+        for (int i = 0; i < 25; i++) nap();
+        kill(getppid(), SIGCONT);
+        _exit(0);
+    }
+    kill(getpid(), SIGSTOP);
+    for (int i = 0; i < 6; i++) nap();
+    fwa_watchdog_stop();
+}
+
+static void stopped_process_lives(void **state) {
+    (void)state;
+    child_end end = run_child(stopped_for_a_while);
+    assert_int_equal(end.code, 0);
+    assert_true(end.seconds > 2.5);
+}
+
 static void late_process_ends_with_4(void **state) {
     (void)state;
     child_end end = run_child(never_comes_back);
@@ -162,9 +184,8 @@ static void signals_are_left_alone(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(late_process_ends_with_4),
-        cmocka_unit_test(full_stderr_does_not_hold_it),
-        cmocka_unit_test(punctual_process_lives),
+        cmocka_unit_test(late_process_ends_with_4), cmocka_unit_test(full_stderr_does_not_hold_it),
+        cmocka_unit_test(punctual_process_lives),   cmocka_unit_test(stopped_process_lives),
         cmocka_unit_test(signals_are_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
