@@ -2,6 +2,7 @@
 #include "core/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/rng.h"
 
@@ -20,6 +22,7 @@ static struct {
     char host[64];
     FILE *file;
     char path[512]; // of the file
+    int64_t unread; // lines that stderr did not take since it last took one
     bool lost;      // a line did not fit into it, and stderr was told
     uint64_t *once; // hashes of the keys logged so far
     size_t once_count, once_capacity;
@@ -93,6 +96,32 @@ static void report_loss(int error) {
             state.path, strerror(error));
 }
 
+// Negative where a signal came first: it may ask for a save, which has no time to lose.
+static int poll_stderr(int wait_ms) {
+    struct pollfd stream = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return poll(&stream, 1, wait_ms);
+}
+
+bool fwa_log_flows(void) {
+    return poll_stderr(0) != 0;
+}
+
+// Whether stderr takes a line; the file holds those that it does not. The lock is held.
+static bool stderr_takes(void) {
+    if (state.file == NULL) return true;
+    if (poll_stderr(state.unread > 0 ? 0 : FWA_LOG_PATIENCE_MS) <= 0) {
+        state.unread++;
+        return false;
+    }
+    if (state.unread > 0) {
+        prefix_write(stderr, FWA_LOG_WARN);
+        fprintf(stderr, "%lld lines are not shown here, where nobody read them: they stand in %s\n",
+                (long long)state.unread, state.path);
+    }
+    state.unread = 0;
+    return true;
+}
+
 // The lock is held.
 static void log_locked(fwa_log_level level, const char *format, va_list arguments) {
     if (!wanted(level)) return;
@@ -104,7 +133,7 @@ static void log_locked(fwa_log_level level, const char *format, va_list argument
         if (!whole) report_loss(errno);
         va_end(again);
     }
-    (void)line_write(stderr, level, format, arguments);
+    if (stderr_takes()) (void)line_write(stderr, level, format, arguments);
 }
 
 void fwa_log(fwa_log_level level, const char *format, ...) {

@@ -131,7 +131,7 @@ void fwa_progress_live(const fwa_progress *progress) {
 
 void fwa_progress_live_text(const char *text) {
     const double time = fwa_clock_seconds();
-    if (!isatty(STDERR_FILENO) || (live.ever && time - live.last < LIVE_SECONDS)) return;
+    if (!isatty(STDERR_FILENO) || (live.ever && time - live.last < LIVE_SECONDS) || !fwa_log_flows()) return;
     fprintf(stderr, "\r%.*s\033[K", terminal_columns(), text);
     fflush(stderr);
     live.drawn = live.ever = true;
@@ -139,7 +139,7 @@ void fwa_progress_live_text(const char *text) {
 }
 
 void fwa_progress_clear(void) {
-    if (!live.drawn) return;
+    if (!live.drawn || !fwa_log_flows()) return;
     fputs("\r\033[K", stderr);
     fflush(stderr);
     live.drawn = false;
