@@ -52,8 +52,10 @@ const char *fwa_hdf5_message(void) {
 
 fwa_status fwa_hdf5_start(void) {
     unsigned major = 0, minor = 0, release = 0;
+    // Every file is closed when its writer is done; the library must not write while the process ends, nor trip over
+    // what a failed write has left. Only the first call into the library can tell it so.
+    H5dont_atexit();
     fwa_hdf5_lock();
-    H5dont_atexit(); // every file is closed when its writer is done; the library must not write while the process ends
     herr_t failed = H5open();
     if (failed >= 0) failed = H5get_libversion(&major, &minor, &release);
     fwa_hdf5_unlock();
