@@ -37,7 +37,8 @@ typedef struct session {
     int64_t start;        // steps done before this start
     size_t used;          // bytes of the device, as they were when `looked`
     double looked;
-    bool branched; // from a checkpoint that was named: this folder may hold none of that step
+    bool branched;   // from a checkpoint that was named: this folder may hold none of that step
+    char lost[1024]; // why a row of metrics could not be written; empty: all were
 } session;
 
 // Nothing is allocated after the first step, and asking a device takes time: often enough is once a while.
@@ -47,6 +48,17 @@ static fwa_status look_at_memory(session *s) {
     if (s->used > 0 && time - s->looked < LOOK_SECONDS) return FWA_OK;
     s->looked = time;
     return s->trainer->backend->memory(s->trainer->backend, &s->used, &total);
+}
+
+// A row that cannot be written is no reason to lose the steps since the last checkpoint: the run saves and ends.
+static void write_row(session *s, const fwa_metrics_row *row) {
+    if (fwa_metrics_write(s->run->metrics, row) == FWA_OK) return;
+    if (!s->lost[0]) {
+        snprintf(s->lost, sizeof s->lost, "%s", fwa_error_message());
+        fwa_log_error("%s: the run saves and ends", s->lost);
+    }
+    fwa_error_clear();
+    fwa_signals_request();
 }
 
 // One line and one row of metrics about a step.
@@ -93,7 +105,7 @@ static fwa_status report_step(session *s, const fwa_step_report *report, double 
                            .time = (double)time(NULL),
                            .mem_bytes = (int64_t)s->used,
                            .token_hash = report->token_hash};
-    FWA_TRY(fwa_metrics_write(s->run->metrics, &row));
+    write_row(s, &row);
     s->since = s->ended;
     s->since_step = report->step;
     return FWA_OK;
@@ -203,6 +215,9 @@ static fwa_status run_steps(session *s) {
         FWA_TRY(report_step(s, &report, val_loss, line));
         FWA_TRY(fwa_saver_advance(s->saver));
         if (due(step, config->checkpoint.every) || stopped) FWA_TRY(save(s, stopped));
+        FWA_CHECK(!stopped || !s->lost[0], FWA_IO,
+                  "%s; saved at step %lld, make room and continue with --resume auto (rows of metrics are missing)",
+                  s->lost, (long long)step);
         if (!over && signal) {
             FWA_FAIL(FWA_PREEMPTED, "saved at step %lld after a signal; continue with --resume auto", (long long)step);
         }
@@ -293,7 +308,7 @@ static fwa_status start(session *s, fwa_world *world, fwa_config *config, const 
         if (world->rank == 0) fwa_startup_log(s->trainer, NULL);
         return FWA_OK;
     }
-    FWA_TRY(fwa_signals_install(world->mpi)); // one that comes while the model is built ends the first step
+    FWA_TRY(fwa_signals_install()); // one that comes while the model is built ends the first step
     s->branched = strcmp(resume, "none") != 0 && strcmp(resume, "auto") != 0;
     FWA_TRY(fwa_run_create(&s->run, world, config, resume, argc, argv));
     if (s->run->finished) {

@@ -1,5 +1,7 @@
 // The program: finds the command, runs it on every rank, and is the only place that ends the job.
+#include <fcntl.h>
 #include <omp.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +62,15 @@ static int asks_about_command(int argc, char **argv) {
     return argc > 2 && (asks_for_help(argv[2]) || (argc > 3 && argv[2][0] != '-' && asks_for_help(argv[3])));
 }
 
+// A stream that was closed gets a place-holder that refuses what it is asked: the next file that is opened would take
+// its number, and lines for people would be written into a checkpoint.
+static void hold_streams(void) {
+    static const int modes[] = {O_WRONLY, O_RDONLY, O_RDONLY};
+    for (int i = 0; i < 3; i++) {
+        if (fcntl(i, F_GETFD) < 0 && open("/dev/null", modes[i]) < 0) _exit(fwa_status_exit_code(FWA_IO));
+    }
+}
+
 // Failures that every rank has seen, or would see, in the same way: all can leave by themselves.
 static bool agreed(fwa_status status) {
     return status == FWA_USAGE || status == FWA_CONFIG || status == FWA_FORMAT || status == FWA_UNSUPPORTED ||
@@ -108,6 +119,8 @@ static int end(fwa_world *world, fwa_status status) {
 
 int main(int argc, char **argv) {
     fwa_world *world = NULL;
+    hold_streams();
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow (ulimit -f) is a failed write, with a message
     set_openmp(argv);
     if (argc < 2 || is(argv[1], "help") || asks_for_help(argv[1]))
         return end_alone(fwa_help(argc > 2 ? argv[2] : NULL, argc < 2 ? stderr : stdout, argc < 2));

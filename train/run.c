@@ -77,6 +77,18 @@ static fwa_status decide_none(const fwa_run *run) {
     return FWA_OK;
 }
 
+// A link whose target is missing (a disk that is not mounted) is no run without checkpoints: a fresh start would drop
+// the rows of metrics.
+static fwa_status check_folder(const fwa_run *run) {
+    char folder[1100];
+    struct stat info;
+    join(folder, sizeof folder, run->path, "checkpoints");
+    FWA_CHECK(lstat(folder, &info) != 0 || stat(folder, &info) == 0, FWA_IO,
+              "%s is a link that leads nowhere: expected the folder of the run's checkpoints; is its disk mounted?",
+              folder);
+    return FWA_OK;
+}
+
 fwa_status fwa_run_lock(const char *folder, int *lock) {
     char path[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(path, "%s/lock", folder));
@@ -107,6 +119,7 @@ static fwa_status decide_auto(fwa_run *run, decision *out) {
 
 static fwa_status decide(fwa_run *run, const char *resume, decision *out) {
     if (run->world->rank != 0) return FWA_OK;
+    FWA_TRY(check_folder(run));
     if (strcmp(resume, "none") == 0) return decide_none(run);
     if (strcmp(resume, "auto") == 0) return decide_auto(run, out);
     FWA_TRY(fwa_run_find_checkpoint(resume, out->resume));
