@@ -157,5 +157,5 @@ expect 1 "cannot start no-such-launcher: No such file"
 # A folder that cannot be written is an error of the sweep, not of a point.
 : >file
 run "$FWA" sweep four.yaml run.dir=file
-expect 1 "cannot create folder file"
+expect 1 "file is a file: expected a folder"
 finish
