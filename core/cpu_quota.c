@@ -30,7 +30,7 @@ static bool read_numbers(const char *folder, const char *name, double *first, do
 }
 
 static int quota_of(const version *v, const char *folder) {
-    double granted, of; // microseconds
+    double granted = 0.0, of = 0.0; // microseconds
     const bool told = v->period
                           ? read_numbers(folder, v->quota, &granted, NULL) && read_numbers(folder, v->period, &of, NULL)
                           : read_numbers(folder, v->quota, &granted, &of);
