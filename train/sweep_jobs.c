@@ -39,6 +39,11 @@ static fwa_status output_path(const queue *q, int place, char path[FWA_PATH_MAX]
     return fwa_path_format(path, "%s.out", run_of(q, place)->path);
 }
 
+// Whether what children print would be mixed on the terminal.
+static bool prints_apart(const queue *q) {
+    return q->jobs->places->count > 1;
+}
+
 // Variables of what runs in a place.
 typedef struct environment {
     char devices[FWA_PATH_MAX];
@@ -63,9 +68,11 @@ static fwa_status start_child(const queue *q, int place, char *const *words) {
     fwa_child child = {.argv = words};
     if (places->apart) {
         FWA_TRY(fill_environment(&e, &places->at[place]));
-        FWA_TRY(output_path(q, place, output));
         child.environment = e.list;
         child.cores = &places->at[place].cores;
+    }
+    if (prints_apart(q)) {
+        FWA_TRY(output_path(q, place, output));
         child.output = output;
     }
     return fwa_child_start(place, &child);
@@ -188,7 +195,7 @@ static fwa_status fill(queue *q) {
 // The last lines of what the children of a place have printed.
 static void log_tail(const queue *q, int place) {
     char path[FWA_PATH_MAX], text[TAIL_BYTES + 1];
-    if (!q->jobs->places->apart || output_path(q, place, path) != FWA_OK) return;
+    if (!prints_apart(q) || output_path(q, place, path) != FWA_OK) return;
     FILE *file = fopen(path, "re");
     if (!file) return;
     if (fseek(file, -TAIL_BYTES, SEEK_END)) rewind(file);
@@ -210,7 +217,7 @@ static void log_failure(const queue *q, int place, const char *what, int code) {
 static void log_trained(const queue *q, int place) {
     const fwa_sweep_run *run = run_of(q, place);
     char state[64], validation[32] = "";
-    if (!q->jobs->places->apart) return; // it has said so itself
+    if (!prints_apart(q)) return; // it has said so itself
     fwa_sweep_state_text(run, state);
     if (!isnan(run->val_loss)) snprintf(validation, sizeof validation, ", validation %.4f", run->val_loss);
     fwa_log_info("point %d, %s: %s, loss %.4f%s", q->place[place].point + 1, run->point->name, state, run->loss,

@@ -28,9 +28,10 @@ typedef struct fwa_sweep_failures {
 bool fwa_sweep_jobs_due(const fwa_sweep_runs *runs, const fwa_sweep_evals *evals, int index);
 // Does what is to be done for points first ... first + count - 1, in that order: the place that is free takes the next
 // one, trains it if it is not finished, and makes the evaluations that it lacks. Points that another process trains are
-// passed by, failures noted and counted. What children print goes where this process prints, or where places are apart
-// into POINT.out beside the run folder. After fwa_child_hold_signals; after a signal all points under way save and it
-// is FWA_PREEMPTED. Other failures are of the sweep itself, and end it in the same way. No child is left in any case.
+// passed by, failures noted and counted. What children print goes where this process prints, or where there are
+// several places into POINT.out beside the run folder. After fwa_child_hold_signals; after a signal all points under
+// way save and it is FWA_PREEMPTED. Other failures are of the sweep itself, and end it in the same way. No child is
+// left in any case.
 FWA_MUST_CHECK fwa_status fwa_sweep_jobs_run(const fwa_sweep_jobs *jobs, int first, int count,
                                              fwa_sweep_failures *failures);
 

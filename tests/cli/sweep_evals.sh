@@ -71,6 +71,22 @@ ended
 expect 75 "point 1: stopped after a signal while it was evaluated" "the same command continues"
 check "half a result" test -z "$(find runs/two -name 'eval*')"
 
+# A point that another process evaluates, or has begun to train in the meantime, is passed by, and no failure.
+if command -v flock >flock.txt; then
+    run flock runs/two/lr=3e-3/lock "$FWA" sweep two.yaml train.steps=6 --point 1 --eval "$widths"
+    expect 0 "point 1: another process evaluates it"
+    check_not "evaluated beside another process" test -e runs/two/lr=3e-3/eval-widths=1-2,examples=20.json
+    cat >late.sh <<'SH'
+mkdir -p "late/two/lr=3e-3"
+flock "late/two/lr=3e-3/lock" sleep 2 &
+sleep 0.3
+exec "$@"
+SH
+    run "$FWA" sweep two.yaml run.dir=late --point 1 --launch 'sh late.sh'
+    expect 0 "is in use by another fwa" "point 1: another process has taken it"
+    check_not "taken by another process and told as a failure" test -e late/two/lr=3e-3.failed
+fi
+
 run "$FWA" sweep two.yaml train.steps=6 --eval "$widths" --eval "--widths  1-2 --examples=20"
 expect 2 "--eval '--widths  1-2 --examples=20' is given twice"
 finish

@@ -90,6 +90,7 @@ meet 4 1000 run.dir=all --jobs gpus
 expect 0 "place 4 of 4"
 gpus GPU-a GPU-b GPU-c MIG-d
 meet 1 10 run.dir=three --gpus-per-job 3
+expect 0 "step  4/4"
 gpus GPU-a,GPU-b,GPU-c
 meet 1 10 run.dir=plain
 gpus "$CUDA_VISIBLE_DEVICES"
