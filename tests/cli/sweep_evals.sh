@@ -64,7 +64,11 @@ results eval.json eval-widths=1-2,examples=20.json
 # A signal while a point is evaluated: the sweep leaves, and the same command makes up for it.
 rm runs/two/*/eval*.json
 start "$FWA" sweep two.yaml train.steps=6 --eval '--widths 1-4 --examples 1000000'
-until grep -q 'point 1 of 3' err; do sleep 0.02; done
+tries=0
+until grep -q 'point 1 of 3' err || [ $tries = 400 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+done
 sleep 0.3
 kill -TERM "$background"
 ended

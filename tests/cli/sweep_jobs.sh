@@ -73,7 +73,7 @@ gpus ""
 cores=$(env -u OMP_NUM_THREADS nproc)
 # shellcheck disable=SC2016 # awk's variables, not the shell's
 check "places do not share $cores cores: $(cat cores.txt)" \
-    awk -v half=$((cores / 2)) '$1 < half || $1 > half + 1 { bad = 1 } END { exit bad }' cores.txt
+    awk -v cores="$cores" '$1 < int(cores / 2) || $1 > int((cores + 1) / 2) { bad = 1 } END { exit bad }' cores.txt
 run "$FWA" train tiny.yaml run.name=straight train.steps=4 schedule.kind=constant schedule.min_lr=0 guard.max_skips=2
 same_curve straight four/lr=3e-3
 
@@ -149,10 +149,14 @@ cat >deaf.sh <<'SH'
 trap '' USR1
 trap 'echo ended >>deaf.txt; exit 9' TERM
 echo there >>deaf.txt
-while :; do sleep 0.1; done
+for i in $(seq 300); do sleep 0.1; done
 SH
 start "$FWA" sweep long.yaml run.dir=deaf --launch 'sh deaf.sh' --jobs 3
-until [ "$(grep -c there deaf.txt 2>/dev/null)" = 3 ]; do sleep 0.02; done
+tries=0
+until [ "$(grep -c there deaf.txt 2>/dev/null)" = 3 ] || [ $tries = 400 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+done
 kill -TERM "$background"
 sleep 0.3
 kill -TERM "$background"
