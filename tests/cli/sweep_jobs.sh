@@ -124,7 +124,7 @@ expect 1 "point 2, lr=1e30: failed with exit code 3" "  | " "1 of 4 points faile
 check "not three finished points" grep -q 'sweep bad: 3 of 4 points finished' out
 
 # A signal: all points under way save, no other is started, and the same command goes on as if nothing had been.
-sed 's/steps: 4/steps: 1500/' four.yaml >long.yaml
+sed 's/steps: 4/steps: 900/' four.yaml >long.yaml
 for signal in TERM USR1; do
     one=$(rows long/lr=3e-3)
     other=$(rows long/lr=1e-3)
@@ -139,9 +139,9 @@ done
 check_not "a stopped point counts as failed" grep -r . runs/long --include='*.failed'
 run "$FWA" sweep long.yaml --jobs 3
 expect 0 "point 1 of 4, lr=3e-3: stopped at"
-check "not four points of 1500 rows" test "$(cat runs/long/*/metrics.jsonl | wc -l)" = 6000
+check "not four points of 900 rows" test "$(cat runs/long/*/metrics.jsonl | wc -l)" = 3600
 for point in runs/long/*/; do no_leftovers "${point#runs/}"; done
-run "$FWA" train tiny.yaml run.name=long1 train.steps=1500 schedule.kind=constant schedule.min_lr=0 guard.max_skips=2
+run "$FWA" train tiny.yaml run.name=long1 train.steps=900 schedule.kind=constant schedule.min_lr=0 guard.max_skips=2
 same_curve long1 long/lr=3e-3
 
 # Children that do not hear the first request are told to end by the second, all of them; an echo is none.
