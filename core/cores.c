@@ -58,6 +58,15 @@ void fwa_cores_piece(const fwa_cores *cores, int part, int parts, fwa_cores *pie
     }
 }
 
+void fwa_cores_keep(fwa_cores *cores, int most) {
+    int n = 0;
+    for (int c = 0; c < FWA_CORES_WORDS * 64; c++) {
+        if (!(cores->words[c / 64] >> c % 64 & 1)) continue;
+        if (n >= most) cores->words[c / 64] &= ~((uint64_t)1 << c % 64);
+        n++;
+    }
+}
+
 bool fwa_cores_bind(const fwa_cores *cores) {
     const int most = FWA_CORES_WORDS * 64;
     cpu_set_t *set = CPU_ALLOC((size_t)most);

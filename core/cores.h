@@ -24,7 +24,8 @@ bool fwa_cores_overlap(const fwa_cores *a, const fwa_cores *b);
 // Piece number `part` of `parts` pieces of nearly one size, in the order of the cores; one core that others may have,
 // too, where there are fewer cores than pieces.
 void fwa_cores_piece(const fwa_cores *cores, int part, int parts, fwa_cores *piece);
-bool fwa_cores_bind(const fwa_cores *cores); // this thread, and what it starts; false: refused, errno says why
+void fwa_cores_keep(fwa_cores *cores, int most); // the first ones only, where there are more
+bool fwa_cores_bind(const fwa_cores *cores);     // this thread, and what it starts; false: refused, errno says why
 
 #ifdef __cplusplus
 }

@@ -22,12 +22,15 @@ static int requests;                     // to stop: signals without their echoe
 static int64_t last_request;             // fwa_clock_ns
 static sigset_t mask_before;             // of signals, for children
 
+// SIGHUP stays ignored where it was (nohup).
 static void stop_signals(sigset_t *set) {
+    struct sigaction hangup;
     sigemptyset(set);
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGUSR1);
     sigaddset(set, SIGUSR2);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(set, SIGHUP);
 }
 
 fwa_status fwa_child_hold_signals(void) {

@@ -121,7 +121,7 @@ static fwa_status print_words(const fwa_sweep_runs *runs, int index) {
 
 // What --jobs and --gpus-per-job make of this machine.
 static fwa_status share_machine(session *s, const fwa_arguments *arguments) {
-    fwa_sweep_machine machine = {getenv("CUDA_VISIBLE_DEVICES"), 0, {{0}}};
+    fwa_sweep_machine machine = {getenv("CUDA_VISIBLE_DEVICES"), 0, {{0}}, fwa_cores_granted()};
     fwa_sweep_request request = {.jobs = fwa_arguments_value(arguments, "--jobs", NULL),
                                  .launches = s->launch.count > 0};
     int64_t gpus;

@@ -89,8 +89,10 @@ static fwa_status divide(fwa_sweep_places *places, const fwa_sweep_request *r, c
               "%d point%s at once with %d GPU%s each, and %d %s visible: fewer --jobs, or run.backend=cpu",
               places->count, places->count == 1 ? "" : "s", each, each == 1 ? "" : "s", g->count,
               g->count == 1 ? "is" : "are");
+    const int granted = (m->granted + places->count - 1) / places->count;
     for (int i = 0; places->apart && i < places->count; i++) {
         fwa_cores_piece(&m->cores, i, places->count, &places->at[i].cores);
+        fwa_cores_keep(&places->at[i].cores, granted);
         FWA_TRY(join(&places->at[i].devices, g, i * each, enough ? each : 0));
     }
     return FWA_OK;

@@ -15,6 +15,7 @@ typedef struct fwa_sweep_machine {
     const char *variable; // CUDA_VISIBLE_DEVICES; NULL: not set
     int devices;          // GPUs that CUDA sees; 0 also where this build cannot tell
     fwa_cores cores;
+    int granted; // of the cores, how many may be busy all the time
 } fwa_sweep_machine;
 
 typedef struct fwa_sweep_request {
@@ -37,8 +38,8 @@ typedef struct fwa_sweep_places {
 } fwa_sweep_places;
 
 // Place i gets the i-th `gpus` of the GPUs that CUDA_VISIBLE_DEVICES names, or that CUDA sees where it is not set, and
-// the i-th part of the cores. Where the points want no GPU and there are not enough, no place has one. FWA_USAGE where
-// they want more than there are.
+// the i-th part of the cores, of which it keeps its part of those that are granted. Where the points want no GPU and
+// there are not enough, no place has one. FWA_USAGE where they want more than there are.
 FWA_MUST_CHECK fwa_status fwa_sweep_places_share(fwa_sweep_places *places, const fwa_sweep_request *request,
                                                  const fwa_sweep_machine *machine);
 void fwa_sweep_places_free(fwa_sweep_places *places);

@@ -125,12 +125,14 @@ check "not three finished points" grep -q 'sweep bad: 3 of 4 points finished' ou
 
 # A signal: all points under way save, no other is started, and the same command goes on as if nothing had been.
 sed 's/steps: 4/steps: 900/' four.yaml >long.yaml
-for signal in TERM USR1; do
+for signal in TERM HUP; do
+    keeper=$(if [ $signal = TERM ]; then echo nohup; fi)
     one=$(rows long/lr=3e-3)
     other=$(rows long/lr=1e-3)
-    start "$FWA" sweep long.yaml --jobs 2
+    start $keeper "$FWA" sweep long.yaml --jobs 2
     wait_for_rows long/lr=3e-3 $((one + 3))
-    wait_for_rows long/lr=1e-3 $((other + 3))
+    [ -z "$keeper" ] || kill -HUP "$background"
+    wait_for_rows long/lr=1e-3 $((other + 60))
     kill -$signal "$background"
     ended
     expect 75 "point 1 stopped at step" "point 2 stopped at step" "the same command continues"

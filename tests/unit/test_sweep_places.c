@@ -6,7 +6,7 @@
 #include "train/sweep_places.h"
 
 static fwa_sweep_machine machine(const char *variable, int devices, int cores) {
-    fwa_sweep_machine m = {.variable = variable, .devices = devices};
+    fwa_sweep_machine m = {.variable = variable, .devices = devices, .granted = cores};
     for (int c = 0; c < cores; c++)
         m.cores.words[(c + 62) / 64] |= (uint64_t)1 << (c + 62) % 64; // cores 62, 63, 64 ...
     return m;
@@ -113,6 +113,12 @@ static void places_share_the_cores(void **state) {
         assert_int_equal(fwa_cores_count(&places.at[i].cores), 1);
         assert_true(fwa_cores_overlap(&places.at[i].cores, &m.cores));
     }
+    fwa_sweep_places_free(&places);
+    m = machine(NULL, 0, 60); // a container may keep six of them busy
+    m.granted = 6;
+    check_ok(fwa_sweep_places_share(&places, &request, &m));
+    for (int i = 0; i < 3; i++) assert_int_equal(fwa_cores_count(&places.at[i].cores), 2);
+    assert_false(fwa_cores_overlap(&places.at[0].cores, &places.at[2].cores));
     fwa_sweep_places_free(&places);
 }
 
