@@ -111,7 +111,8 @@ static const fwa_command commands[] = {
      "                 there are evaluations\n"
      "  --csv FILE     where the CSV goes\n"
      "\n"
-     "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: the points under way save, and the sweep leaves with exit code 75; the "
+     "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: the points under way save, and the sweep leaves with exit code 75; "
+     "the "
      "same\n"
      "command continues it. Exit codes: 0 all points finished or stopped by train.stop_after, 1 points failed, 2 the\n"
      "sweep or a point's configuration is wrong, 75 stopped by a signal; with --point that of the point.\n",

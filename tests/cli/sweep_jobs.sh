@@ -129,7 +129,7 @@ for signal in TERM HUP; do
     keeper=$(if [ $signal = TERM ]; then echo nohup; fi)
     one=$(rows long/lr=3e-3)
     other=$(rows long/lr=1e-3)
-    start $keeper "$FWA" sweep long.yaml --jobs 2
+    start ${keeper:+"$keeper"} "$FWA" sweep long.yaml --jobs 2
     wait_for_rows long/lr=3e-3 $((one + 3))
     [ -z "$keeper" ] || kill -HUP "$background"
     wait_for_rows long/lr=1e-3 $((other + 60))
