@@ -72,21 +72,32 @@ watch_ranks() {
     kill -KILL "$1" 2>/dev/null
 }
 
-# TERM would make mpirun end its ranks within a second; USR1 is handed on to them, and they save.
+# TERM would make mpirun end its ranks within a second; USR1 is handed on to them, and they save. Who presses Ctrl-C again
+# does not want to wait for that.
 pass_on() {
     signalled=$1
+    if [ "$1" = INT ] && [ -n "$interrupted" ] && [ $((SECONDS - interrupted)) -gt 1 ]; then
+        say "SIGINT again: ending ${launch[0]}"
+        [ -z "$child" ] || kill -TERM "$child" 2>/dev/null
+        return
+    fi
+    [ "$1" != INT ] || interrupted=${interrupted:-$SECONDS}
     say "SIG$1: the ranks are told to save"
     [ -z "$child" ] || kill -USR1 "$child" 2>/dev/null
 }
 
 # supervise COMMAND...: runs it in the background; its exit code into `code`.
 supervise() {
-    local watcher='' before
-    child='' signalled=''
+    local watcher='' before apart=()
+    child='' signalled='' interrupted=''
     trap 'pass_on TERM' TERM
     trap 'pass_on USR1' USR1
     trap 'pass_on USR2' USR2
-    "$@" &
+    trap 'pass_on INT' INT
+    trap 'pass_on HUP' HUP
+    # A terminal sends Ctrl-C and its end to all that it runs: mpirun would end its ranks at once.
+    [ -n "${SLURM_JOB_ID:-}" ] || ! command -v setsid >/dev/null || apart=(setsid)
+    ${apart[@]+"${apart[@]}"} "$@" &
     child=$!
     case ${launch[0]##*/} in mpirun | mpiexec | orterun)
         watch_ranks "$child" &
