@@ -55,10 +55,9 @@ wait_for_rows unread 1500
 cat <&3 >unread.txt &
 more_rows unread 300
 kill -TERM "$background"
+ended
 wait
 exec 3<&-
-code=$(cat code.txt)
-background=
 saved_at_end unread
 check "left-out lines are not counted: $(grep -c . unread.txt)" grep -q 'lines are not shown here' unread.txt
 check "the log lacks steps" test "$(grep -c 'step  *[0-9]*/' runs/unread/log.txt)" = "$(wc -l <runs/unread/metrics.jsonl)"
