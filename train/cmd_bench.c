@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/clock.h"
-#include "train/bench.h"
+#include "train/bench/bench.h"
 #include "train/commands.h"
 
 double fwa_bench_now(void) {

@@ -6,7 +6,7 @@
 #include "core/cores.h"
 #include "train/arguments.h"
 #include "train/commands.h"
-#include "train/data.h"
+#include "train/data/data.h"
 #include "train/progress.h"
 
 static bool is_jsonl(const char *path) {

@@ -4,8 +4,8 @@
 
 #include "io/files.h"
 #include "train/commands.h"
-#include "train/addition_grid.h"
-#include "train/eval.h"
+#include "train/eval/addition_grid.h"
+#include "train/eval/eval.h"
 #include "train/tasks/addition.h"
 
 typedef fwa_status (*task_function)(fwa_world *world, const fwa_loaded *loaded, const fwa_eval_request *request);

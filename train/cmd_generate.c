@@ -11,9 +11,9 @@
 #include "io/files.h"
 #include "io/utf8.h"
 #include "train/commands.h"
-#include "train/memory_state.h"
+#include "train/eval/memory_state.h"
 #include "train/progress.h"
-#include "train/sampler.h"
+#include "train/eval/sampler.h"
 #include "train/tasks/addition.h"
 
 typedef struct request {

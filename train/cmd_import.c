@@ -11,7 +11,7 @@
 #include "io/files.h"
 #include "train/arguments.h"
 #include "train/commands.h"
-#include "train/export.h"
+#include "train/convert/export.h"
 #include "train/run.h"
 #include "train/setup.h"
 

@@ -8,10 +8,10 @@
 #include "io/tfevents.h"
 #include "train/arguments.h"
 #include "train/commands.h"
-#include "train/report_export.h"
-#include "train/report_output.h"
-#include "train/report_page.h"
-#include "train/report_panels.h"
+#include "train/report/export.h"
+#include "train/report/output.h"
+#include "train/report/page.h"
+#include "train/report/panels.h"
 
 // What a run's event file stands under: the last two parts of its path, of a single run the last one.
 static const char *events_name(const fwa_report *report, int i) {

@@ -8,10 +8,10 @@
 #include "io/files.h"
 #include "kernels/registry.h"
 #include "train/arguments.h"
-#include "train/child.h"
+#include "train/sweep/child.h"
 #include "train/commands.h"
-#include "train/sweep_jobs.h"
-#include "train/sweep_table.h"
+#include "train/sweep/jobs.h"
+#include "train/sweep/table.h"
 
 typedef struct session {
     fwa_sweep *sweep;

@@ -12,7 +12,7 @@
 #include "train/arguments.h"
 #include "train/commands.h"
 #include "train/flops.h"
-#include "train/profile.h"
+#include "train/bench/profile.h"
 #include "train/progress.h"
 #include "train/run.h"
 #include "train/saver.h"

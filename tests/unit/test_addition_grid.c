@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "tests/check.h"
-#include "train/addition_grid.h"
+#include "train/eval/addition_grid.h"
 #include "train/tasks/addition.h"
 
 enum { LENGTH = 24 };

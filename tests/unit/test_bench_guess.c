@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "train/bench_guess.h"
+#include "train/bench/guess.h"
 
 enum { IDS = 7, WIDTH = 2 };
 

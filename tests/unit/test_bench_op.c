@@ -2,8 +2,8 @@
 // shares of a floor.
 #include "tests/check.h"
 
-#include "train/bench_case.h"
-#include "train/floor.h"
+#include "train/bench/case.h"
+#include "train/bench/floor.h"
 
 static fwa_backend *open_cpu(fwa_dtype precision) {
     fwa_backend *backend;
@@ -87,7 +87,7 @@ static void every_operator_has_a_case(void **state) {
     }
     fwa_op_meter_stop(cpu);
     for (int i = 0; i < fwa_op_count(); i++)
-        if (r.calls[i] == 0) fail_msg("operator %s has no case in train/bench_operators.c", fwa_op_name(i));
+        if (r.calls[i] == 0) fail_msg("operator %s has no case in train/bench/operators.c", fwa_op_name(i));
     cpu->destroy(cpu);
 }
 

@@ -2,8 +2,8 @@
 #include "io/shards.h"
 #include "tests/sync_log.h"
 #include "tests/tiny_vocabulary.h"
-#include "train/data.h"
-#include "train/data_input.h"
+#include "train/data/data.h"
+#include "train/data/input.h"
 
 enum { MEGABYTE = 1 << 20 };
 

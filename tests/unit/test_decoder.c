@@ -2,7 +2,7 @@
 #include "tests/trainer_case.h"
 
 #include "core/rng.h"
-#include "train/decoder.h"
+#include "train/eval/decoder.h"
 #include "train/tasks/addition.h"
 
 enum { TOKENS = 205 };

@@ -3,7 +3,7 @@
 #include "tests/trainer_case.h"
 
 #include "kernels/registry.h"
-#include "train/profile_rows.h"
+#include "train/bench/profile_rows.h"
 
 static fwa_world *world;
 

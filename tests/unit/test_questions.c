@@ -1,6 +1,6 @@
 // Questions to tokens: where context and choice part, solved questions in front, characters.
 #include "tests/temp_folder.h"
-#include "train/questions.h"
+#include "train/eval/questions.h"
 
 enum { MARK = 256, VOCAB = 257 }; // plain bytes
 

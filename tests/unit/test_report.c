@@ -5,11 +5,11 @@
 
 #include "io/tfevents.h"
 #include "tests/temp_folder.h"
-#include "train/report_axis.h"
-#include "train/report_compare.h"
-#include "train/report_curve.h"
-#include "train/report_figure.h"
-#include "train/report_scores.h"
+#include "train/report/axis.h"
+#include "train/report/compare.h"
+#include "train/report/curve.h"
+#include "train/report/figure.h"
+#include "train/report/scores.h"
 
 static void axes_have_round_ticks_within_them(void **state) {
     static const double ranges[][2] = {{0, 1},        {0, 2.4961e6}, {3.017, 3.094}, {-0.3, 0.9}, {1e-5, 1e-3},

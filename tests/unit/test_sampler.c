@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "check.h"
-#include "train/sampler.h"
+#include "train/eval/sampler.h"
 
 enum { IDS = 7, DRAWS = 20000 };
 static const double logits[IDS] = {0.3, 1.5, -2.0, 1.5, 0.9, -INFINITY, 0.0};

@@ -2,7 +2,7 @@
 #include "io/metrics.h"
 #include "io/sweep.h"
 #include "tests/config_check.h"
-#include "train/sweep_table.h"
+#include "train/sweep/table.h"
 
 static fwa_sweep *loaded(const char *text) {
     fwa_sweep *sweep = NULL;

@@ -2,8 +2,8 @@
 #include <stdio.h>
 
 #include "tests/check.h"
-#include "train/sweep_evals.h"
-#include "train/sweep_places.h"
+#include "train/sweep/evals.h"
+#include "train/sweep/places.h"
 
 static fwa_sweep_machine machine(const char *variable, int devices, int cores) {
     fwa_sweep_machine m = {.variable = variable, .devices = devices, .granted = cores};

@@ -1,0 +1,41 @@
+// A checkpoint's model, ready to run forward: for `fwa eval` and `fwa generate`.
+#ifndef FWA_TRAIN_EVAL_LOADED_H
+#define FWA_TRAIN_EVAL_LOADED_H
+
+#include <stdbool.h>
+
+#include "dist/world.h"
+#include "io/config.h"
+#include "io/tokenizer.h"
+#include "layers/model.h"
+#include "train/arguments.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fwa_loaded {
+    fwa_config *config;
+    fwa_backend *backend;
+    fwa_model *model;
+    int64_t step;    // updates that it was trained for
+    int64_t seq_len; // tokens of the sequences it was trained on
+    bool attention;  // a layer has softmax attention: positions behind seq_len are new to it
+    char path[2048]; // of the checkpoint
+} fwa_loaded;
+
+// Whether a word of the command line is a setting, "key.path=value".
+bool fwa_loaded_is_setting(const char *word);
+// Opens a run folder's newest sound checkpoint, or a checkpoint. `words`: settings among them say where and how to
+// compute: run.backend, run.threads (of this machine unless given), train.precision; FWA_USAGE for others. Not
+// collective; callers agree on the status. *out is closed after a failure, too.
+FWA_MUST_CHECK fwa_status fwa_loaded_open(fwa_loaded *out, const fwa_world *world, const char *run_or_checkpoint,
+                                          const char *const *words, int count);
+void fwa_loaded_close(fwa_loaded *loaded);
+// Opens `source` (io/tokenizer.h); FWA_CONFIG where it has ids that the model lacks. Not collective.
+FWA_MUST_CHECK fwa_status fwa_loaded_tokenizer(fwa_tokenizer **out, const fwa_loaded *loaded, const char *source);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

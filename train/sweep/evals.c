@@ -1,0 +1,101 @@
+// The evaluations of a sweep, their files, and which are still to be made.
+#include "train/sweep/evals.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "core/rng.h"
+#include "io/files.h"
+
+enum { READABLE = 60 }; // bytes of a name that show the words
+
+// A name in the making; `clear` as long as it tells the words.
+typedef struct slug {
+    char text[READABLE + 1];
+    size_t length;
+    bool clear;
+} slug;
+
+static void add(slug *s, char c) {
+    if (s->length == READABLE) {
+        s->clear = false;
+        return;
+    }
+    s->text[s->length++] = c;
+    s->text[s->length] = '\0';
+}
+
+static void add_word(slug *s, const char *word) {
+    for (; *word; word++) {
+        const bool stays = isalnum((unsigned char)*word) || strchr("-+.,=", *word);
+        s->clear &= stays || *word == ':';
+        add(s, stays ? *word : '_');
+    }
+}
+
+// Words as they were given, with single blanks.
+static uint64_t hash_of(const fwa_word_list *words) {
+    char text[4096] = "";
+    size_t used = 0;
+    for (int i = 0; i < words->count && used < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s ", words->at[i]);
+    return fwa_rng_hash(text);
+}
+
+void fwa_sweep_eval_name(const fwa_word_list *words, char file[FWA_SWEEP_EVAL_NAME]) {
+    slug s = {.clear = true};
+    bool option_before = false; // which this word may be the value of
+    for (int i = 0; i < words->count; i++) {
+        const char *word = words->at[i];
+        const bool option = strncmp(word, "--", 2) == 0;
+        s.clear &= option || option_before;
+        add(&s, i == 0 ? '-' : !option && option_before ? '=' : ',');
+        add_word(&s, option ? word + 2 : word);
+        option_before = option && !strchr(word, '=');
+    }
+    if (s.clear)
+        snprintf(file, FWA_SWEEP_EVAL_NAME, "eval%s.json", s.text);
+    else
+        snprintf(file, FWA_SWEEP_EVAL_NAME, "eval%s-%08x.json", s.text, (unsigned)hash_of(words));
+}
+
+static fwa_status add_eval(fwa_sweep_evals *evals, const char *text) {
+    FWA_CHECK(evals->count < FWA_SWEEP_EVALS_MAX, FWA_USAGE, "--eval: more than %d of them", FWA_SWEEP_EVALS_MAX);
+    fwa_sweep_eval *eval = &evals->at[evals->count++];
+    FWA_TRY(fwa_word_list_read(&eval->words, "--eval", text));
+    fwa_sweep_eval_name(&eval->words, eval->file);
+    for (int i = 0; i + 1 < evals->count; i++)
+        FWA_CHECK(strcmp(evals->at[i].file, eval->file) != 0, FWA_USAGE, "--eval '%s' is given twice", text);
+    return FWA_OK;
+}
+
+fwa_status fwa_sweep_evals_read(fwa_sweep_evals *evals, const fwa_arguments *arguments) {
+    memset(evals, 0, sizeof *evals);
+    for (int i = 0; i < arguments->options; i++)
+        if (strcmp(arguments->name[i], "--eval") == 0) FWA_TRY(add_eval(evals, arguments->value[i]));
+    return FWA_OK;
+}
+
+void fwa_sweep_evals_free(fwa_sweep_evals *evals) {
+    for (int i = 0; i < evals->count; i++) fwa_word_list_free(&evals->at[i].words);
+    memset(evals, 0, sizeof *evals);
+}
+
+// Whether the file is there, and of the step that the point has reached where it says one.
+static bool is_made(const fwa_sweep_run *run, const char *file) {
+    char path[FWA_PATH_MAX];
+    const int length = snprintf(path, sizeof path, "%s/%s", run->path, file);
+    if (length >= (int)sizeof path || !fwa_path_exists(path)) return false;
+    json_t *root = json_load_file(path, 0, NULL);
+    const json_t *step = json_object_get(root, "step");
+    const bool made = !json_is_integer(step) || json_integer_value(step) >= run->step;
+    json_decref(root);
+    return made;
+}
+
+bool fwa_sweep_eval_due(const fwa_sweep_evals *evals, int index, const fwa_sweep_run *run) {
+    return !is_made(run, evals->at[index].file) && !(evals->count == 1 && is_made(run, "eval.json"));
+}
