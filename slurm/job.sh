@@ -77,13 +77,13 @@ watch_ranks() {
 pass_on() {
     signalled=$1
     if [ "$1" = INT ] && [ -n "$interrupted" ] && [ $((SECONDS - interrupted)) -gt 1 ]; then
-        say "SIGINT again: ending ${launch[0]}"
         [ -z "$child" ] || kill -TERM "$child" 2>/dev/null
+        say "SIGINT again: ending ${launch[0]}"
         return
     fi
     [ "$1" != INT ] || interrupted=${interrupted:-$SECONDS}
-    say "SIG$1: the ranks are told to save"
     [ -z "$child" ] || kill -USR1 "$child" 2>/dev/null
+    say "SIG$1: the ranks are told to save"
 }
 
 # supervise COMMAND...: runs it in the background; its exit code into `code`.
@@ -95,6 +95,7 @@ supervise() {
     trap 'pass_on USR2' USR2
     trap 'pass_on INT' INT
     trap 'pass_on HUP' HUP
+    trap 'signalled=PIPE' PIPE # Ctrl-C ends a reader of the output (tee) first
     # A terminal sends Ctrl-C and its end to all that it runs: mpirun would end its ranks at once.
     [ -n "${SLURM_JOB_ID:-}" ] || ! command -v setsid >/dev/null || apart=(setsid)
     ${apart[@]+"${apart[@]}"} "$@" &

@@ -24,6 +24,22 @@ for signal in INT HUP; do
     no_leftovers $signal
 done
 
+# Ctrl-C ends tee first; the script lives to tell the ranks.
+# shellcheck disable=SC2016 # the inner shell's variables
+start setsid env --default-signal=INT,HUP,PIPE sh -c '(trap : INT; "$@"; echo $? >script.txt) 2>&1 | tee log.txt' sh \
+    "$script" tiny.yaml run.name=tee train.steps=1000000 train.micro_batch=4
+wait_for_rows tee 5
+env kill -s INT -- -"$background"
+ended
+tries=0
+until [ -s script.txt ] || [ $tries -gt $((limit * 20)) ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+done
+check "the script ended by SIGPIPE, before the ranks" test "$(cat script.txt)" != 141
+check "tee: the checkpoint is not of the last step" grep -q "step_$(printf %08d "$(wc -l <runs/tee/metrics.jsonl)")" \
+    runs/tee/checkpoints/latest
+
 # Stopped ranks cannot save.
 supervised again
 ranks=$(ps -eo pid=,args= | awk -v f="$FWA" '$2 == f && / run.name=again / { print $1 }')
