@@ -119,7 +119,7 @@ until [ -s deaf.txt ]; do sleep 0.02; done
 kill -TERM "$background"
 sleep 0.3
 kill -TERM "$background" # an echo of the first
-sleep 1
+sleep 2
 check "the first request ended it" grep -q there deaf.txt
 kill -TERM "$background"
 ended

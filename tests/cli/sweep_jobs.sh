@@ -162,12 +162,20 @@ done
 kill -TERM "$background"
 sleep 0.3
 kill -TERM "$background"
-sleep 1
+sleep 2
 check_not "the first request ended one" grep -q ended deaf.txt
 kill -TERM "$background"
 ended
 expect 75
 check "the second request did not end all" test "$(grep -c ended deaf.txt)" = 3
+
+# A reader of the output that ends does not end the sweep; nor does it wait for ever where it was started with SIGCHLD
+# ignored.
+run sh -c '"$@" 2>&1 | head -n 1' sh "$FWA" sweep four.yaml run.dir=head --jobs 2
+run "$FWA" sweep four.yaml run.dir=head --list
+check "points are missing where the reader ended: $(cat out)" test "$(grep -c finished out)" = 4
+run env --ignore-signal=CHLD "$FWA" sweep four.yaml run.dir=ignored --jobs 2
+expect 0 "point 4, lr=1e-4: finished"
 
 # SIGKILL to the sweep: all its points save and leave.
 sed 's/steps: 4/steps: 100000/' four.yaml >killed.yaml

@@ -33,8 +33,27 @@ static void stop_signals(sigset_t *set) {
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(set, SIGHUP);
 }
 
+static void pass_by(int number) {
+    (void)number;
+}
+
+// What this process was started with may keep SIGCHLD from coming, and a reader of the output that ends (tee) is no
+// reason to end; a handler, other than SIG_IGN, is not handed down to children.
+static fwa_status set_actions(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = SIG_DFL;
+    FWA_CHECK(sigaction(SIGCHLD, &action, NULL) == 0, FWA_ERROR, "cannot handle SIGCHLD: %s", strerror(errno));
+    action.sa_handler = pass_by;
+    action.sa_flags = SA_RESTART;
+    FWA_CHECK(sigaction(SIGPIPE, &action, NULL) == 0, FWA_ERROR, "cannot handle SIGPIPE: %s", strerror(errno));
+    return FWA_OK;
+}
+
 fwa_status fwa_child_hold_signals(void) {
     sigset_t held;
+    FWA_TRY(set_actions());
     stop_signals(&held);
     sigaddset(&held, SIGCHLD);
     requests = 0;
@@ -79,7 +98,7 @@ static bool set_up(const fwa_child *child, int output) {
 
 // In the child. `report` tells the parent, by errno, that the program could not be started.
 static void become(const fwa_child *child, pid_t parent, int output, int report) {
-    int empty = open("/dev/null", O_RDONLY);
+    int empty = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (empty >= 0) dup2(empty, STDIN_FILENO);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGUSR1);

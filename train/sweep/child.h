@@ -21,9 +21,10 @@ typedef struct fwa_child {
     const char *output;             // file that what it prints is appended to; NULL: where this process prints
 } fwa_child;
 
-// Before threads are started, which must not take signals either. From here on SIGTERM, SIGINT, SIGUSR1 and SIGUSR2
-// wait to be seen by the functions below. The first becomes SIGUSR1 to every child, which trainings and mpirun
-// understand as "save and leave", the second SIGTERM, further ones SIGKILL, echoes (train/signals.h) left out.
+// Before threads are started, which must not take signals either. From here on SIGTERM, SIGINT, SIGUSR1, SIGUSR2 and,
+// unless it is ignored (nohup), SIGHUP wait to be seen by the functions below. The first becomes SIGUSR1 to every
+// child, which trainings and mpirun understand as "save and leave", the second SIGTERM, further ones SIGKILL, echoes
+// (train/signals.h) left out. SIGPIPE ends this process no more.
 FWA_MUST_CHECK fwa_status fwa_child_hold_signals(void);
 // Whether one of these signals has come, now or earlier.
 bool fwa_child_stop_requested(void);
