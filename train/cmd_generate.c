@@ -12,8 +12,8 @@
 #include "io/utf8.h"
 #include "train/commands.h"
 #include "train/eval/memory_state.h"
-#include "train/progress.h"
 #include "train/eval/sampler.h"
+#include "train/progress.h"
 #include "train/tasks/addition.h"
 
 typedef struct request {

@@ -8,8 +8,8 @@
 #include "io/files.h"
 #include "kernels/registry.h"
 #include "train/arguments.h"
-#include "train/sweep/child.h"
 #include "train/commands.h"
+#include "train/sweep/child.h"
 #include "train/sweep/jobs.h"
 #include "train/sweep/table.h"
 

@@ -14,9 +14,9 @@
 #include "train/arguments.h"
 #include "train/bench/bench.h"
 #include "train/bench/guess.h"
+#include "train/bench/profile.h"
 #include "train/flops.h"
 #include "train/memory.h"
-#include "train/bench/profile.h"
 #include "train/startup.h"
 #include "train/traffic.h"
 
