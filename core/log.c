@@ -86,20 +86,21 @@ static void time_write(FILE *stream) {
         fprintf(stream, "%s ", text);
 }
 
-// Says once that the file takes no more lines; the next ones are tried all the same. The lock is held.
-static void report_loss(int error) {
-    clearerr(state.file);
-    if (state.lost) return;
-    state.lost = true;
-    prefix_write(stderr, FWA_LOG_WARN);
-    fprintf(stderr, "cannot write to %s: %s; lines may be missing there from now on, all of them stand here\n",
-            state.path, strerror(error));
-}
-
 // Negative where a signal came first: it may ask for a save, which has no time to lose.
 static int poll_stderr(int wait_ms) {
     struct pollfd stream = {.fd = STDERR_FILENO, .events = POLLOUT};
     return poll(&stream, 1, wait_ms);
+}
+
+// Says once, where stderr takes it, that the file takes no more lines; the next ones are tried all the same. The lock
+// is held.
+static void report_loss(int error) {
+    clearerr(state.file);
+    if (state.lost || poll_stderr(0) <= 0) return;
+    state.lost = true;
+    prefix_write(stderr, FWA_LOG_WARN);
+    fprintf(stderr, "cannot write to %s: %s; lines may be missing there from now on, all of them stand here\n",
+            state.path, strerror(error));
 }
 
 bool fwa_log_flows(void) {

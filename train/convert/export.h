@@ -26,7 +26,7 @@ FWA_MUST_CHECK fwa_status fwa_export_describe(const fwa_checkpoint_state *state,
 FWA_MUST_CHECK fwa_status fwa_export_describe_llama(const fwa_checkpoint_state *state, const fwa_config *config,
                                                     const fwa_model_spec *spec, const char *type, char **json);
 
-// FWA_CONFIG unless LLaMA's layout can hold the model: softmax in every layer, with SwiGLU.
+// FWA_CONFIG unless LLaMA's layout can hold the model: softmax with rotary positions in every layer, and SwiGLU.
 FWA_MUST_CHECK fwa_status fwa_llama_check(const fwa_model_spec *spec);
 // LLaMA's name for a parameter; false where it has none.
 bool fwa_llama_name(const char *name, char out[FWA_SAFETENSORS_NAME]);
