@@ -173,11 +173,13 @@ ended
 expect 75
 check "the second request did not end all" test "$(grep -c ended deaf.txt)" = 3
 
-# A reader of the output that ends does not end the sweep; nor does it wait for ever where it was started with SIGCHLD
-# ignored.
+# A reader of the output that ends does not end the sweep, nor keep an evaluation from writing its file; nor does it wait
+# for ever where it was started with SIGCHLD ignored.
 run sh -c '"$@" 2>&1 | head -n 1' sh "$FWA" sweep four.yaml run.dir=head --jobs 2
 run "$FWA" sweep four.yaml run.dir=head --list
 check "points are missing where the reader ended: $(cat out)" test "$(grep -c finished out)" = 4
+run sh -c '"$@" 2>&1 | head -n 1' sh "$FWA" sweep four.yaml run.dir=head --point 1 --eval '--widths 1 --examples 5'
+check "no evaluation where the reader ended" test -s head/four/lr=3e-3/eval-widths=1,examples=5.json
 run env --ignore-signal=CHLD "$FWA" sweep four.yaml run.dir=ignored --jobs 2
 expect 0 "point 4, lr=1e-4: finished"
 

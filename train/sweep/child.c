@@ -33,21 +33,11 @@ static void stop_signals(sigset_t *set) {
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(set, SIGHUP);
 }
 
-static void pass_by(int number) {
-    (void)number;
-}
-
-// What this process was started with may keep SIGCHLD from coming, and a reader of the output that ends (tee) is no
-// reason to end; a handler, other than SIG_IGN, is not handed down to children.
+// What this process was started with may keep SIGCHLD from coming. A reader of the output that ends (tee) is no reason
+// to end, for children neither: an evaluation writes its file.
 static fwa_status set_actions(void) {
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    sigemptyset(&action.sa_mask);
-    action.sa_handler = SIG_DFL;
-    FWA_CHECK(sigaction(SIGCHLD, &action, NULL) == 0, FWA_ERROR, "cannot handle SIGCHLD: %s", strerror(errno));
-    action.sa_handler = pass_by;
-    action.sa_flags = SA_RESTART;
-    FWA_CHECK(sigaction(SIGPIPE, &action, NULL) == 0, FWA_ERROR, "cannot handle SIGPIPE: %s", strerror(errno));
+    FWA_CHECK(signal(SIGCHLD, SIG_DFL) != SIG_ERR && signal(SIGPIPE, SIG_IGN) != SIG_ERR, FWA_ERROR,
+              "cannot set the action of a signal: %s", strerror(errno));
     return FWA_OK;
 }
 

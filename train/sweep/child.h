@@ -24,7 +24,7 @@ typedef struct fwa_child {
 // Before threads are started, which must not take signals either. From here on SIGTERM, SIGINT, SIGUSR1, SIGUSR2 and,
 // unless it is ignored (nohup), SIGHUP wait to be seen by the functions below. The first becomes SIGUSR1 to every
 // child, which trainings and mpirun understand as "save and leave", the second SIGTERM, further ones SIGKILL, echoes
-// (train/signals.h) left out. SIGPIPE ends this process no more.
+// (train/signals.h) left out. SIGPIPE is ignored, by children too.
 FWA_MUST_CHECK fwa_status fwa_child_hold_signals(void);
 // Whether one of these signals has come, now or earlier.
 bool fwa_child_stop_requested(void);
