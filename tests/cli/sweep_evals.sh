@@ -90,6 +90,10 @@ SH
     expect 0 "is in use by another fwa" "point 1: another process has taken it"
     check_not "taken by another process and told as a failure" test -e late/two/lr=3e-3.failed
 fi
+echo '"$@" && exit 2' >left.sh # as where the other process finishes right behind the refusal
+run "$FWA" sweep two.yaml run.dir=left --point 1 --launch 'sh left.sh'
+expect 0
+check_not "finished by another process and told as a failure" test -e left/two/lr=3e-3.failed
 
 run "$FWA" sweep two.yaml train.steps=6 --eval "$widths" --eval "--widths  1-2 --examples=20"
 expect 2 "--eval '--widths  1-2 --examples=20' is given twice"

@@ -129,14 +129,14 @@ static void end_job(queue *q, int place) {
     if (j->code && !q->failures->count++) q->failures->code = j->code;
 }
 
-// Keeps other sweeps from making the same evaluations; *free: they do not.
-static fwa_status hold_folder(queue *q, int place, bool *free) {
+// Keeps other sweeps from making the same evaluations; *ours: they do not.
+static fwa_status hold_folder(queue *q, int place, bool *ours) {
     job *j = &q->place[place];
-    *free = true;
+    *ours = true;
     if (j->lock >= 0) return FWA_OK;
     fwa_status status = fwa_run_lock(run_of(q, place)->path, &j->lock);
-    *free = status != FWA_CONFIG;
-    if (*free) return status;
+    *ours = status != FWA_CONFIG;
+    if (*ours) return status;
     fwa_error_clear();
     fwa_log_info("point %d: another process evaluates it", j->point + 1);
     return FWA_OK;
@@ -146,12 +146,12 @@ static fwa_status hold_folder(queue *q, int place, bool *free) {
 static fwa_status evaluate(queue *q, int place, int index) {
     const fwa_sweep_evals *evals = q->jobs->evals;
     const fwa_sweep_run *run = run_of(q, place);
-    bool free = true;
+    bool ours = true;
     while (index < evals->count && !fwa_sweep_eval_due(evals, index, run)) index++;
     if (run->state == FWA_SWEEP_FINISHED && index < evals->count) {
         q->stopped |= fwa_child_stop_requested();
-        if (!q->stopped) FWA_TRY(hold_folder(q, place, &free));
-        if (!q->stopped && free) return start_eval(q, place, index);
+        if (!q->stopped) FWA_TRY(hold_folder(q, place, &ours));
+        if (!q->stopped && ours) return start_eval(q, place, index);
     }
     end_job(q, place);
     return FWA_OK;
@@ -235,16 +235,17 @@ static bool was_stopped(queue *q, int code) {
 
 static fwa_status training_ended(queue *q, int place, int code) {
     fwa_sweep_run *run = run_of(q, place);
-    const bool stopped = was_stopped(q, code);
+    const bool stopped = was_stopped(q, code), refused = code == fwa_status_exit_code(FWA_CONFIG);
     FWA_TRY(fwa_sweep_run_update(run));
     if (stopped) {
         fwa_log_info("point %d stopped at step %lld after a signal", q->place[place].point + 1, (long long)run->step);
         return FWA_OK;
     }
-    if (code == fwa_status_exit_code(FWA_CONFIG) && run->state == FWA_SWEEP_RUNNING) {
+    if (refused && run->state == FWA_SWEEP_RUNNING) {
         fwa_log_info("point %d: another process has taken it", q->place[place].point + 1);
         return FWA_OK;
     }
+    if (refused && run->state == FWA_SWEEP_FINISHED) code = 0; // the other process has left already
     FWA_TRY(fwa_sweep_run_note(run, code));
     FWA_TRY(fwa_sweep_run_update(run));
     q->place[place].code = code;
