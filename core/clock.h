@@ -20,7 +20,7 @@ static inline double fwa_clock_seconds(void) {
 }
 
 // How long something has been waited for. What passes between two looks while the process itself did not run (Ctrl-Z,
-// SIGSTOP, a machine that was suspended) is left out: so long nothing could have come.
+// SIGSTOP, a virtual machine that was paused) is left out: so long nothing could have come.
 #define FWA_STOPPED_NS 1000000000LL // looks further apart than this: it did not run
 
 typedef struct fwa_waiting {

@@ -224,6 +224,18 @@ fwa_status fwa_write_text(const char *path, const char *text) {
     return fwa_write_bytes(path, text, strlen(text));
 }
 
+fwa_status fwa_write_stream(const char *path, FILE *stream, char **text) {
+    fwa_status status = FWA_OK;
+    const bool failed = ferror(stream) != 0;
+    if (fclose(stream) != 0 || failed)
+        status = fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "%s: out of memory", path);
+    else
+        status = fwa_write_text(path, *text);
+    free(*text);
+    *text = NULL;
+    return status;
+}
+
 // Who only looks whether a lock is held has it for a moment, too: it is tried again before it counts as held.
 static bool lock_soon(int file) {
     const struct timespec moment = {0, 5000000};

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "core/status.h"
 #include "core/types.h"
@@ -24,6 +25,9 @@ FWA_MUST_CHECK fwa_status fwa_read_bytes(const char *path, char **text, size_t *
 // Writes `path`.tmp, syncs, renames: readers see the old or the new text, never a part. A link keeps pointing where it
 // does; what is no regular file (a pipe, /dev/stdout) is written to.
 FWA_MUST_CHECK fwa_status fwa_write_text(const char *path, const char *text);
+// The text of an open_memstream, whose address `text` has: closes the stream, writes the text in the same way, frees
+// it. FWA_MEMORY where the stream could not hold all of it.
+FWA_MUST_CHECK fwa_status fwa_write_stream(const char *path, FILE *stream, char **text);
 FWA_MUST_CHECK fwa_status fwa_write_bytes(const char *path, const void *bytes, size_t size); // the same
 // Gives a finished file its name. FWA_CONFIG where that is no regular file's: a rename would put one in the place of a
 // device such as /dev/null.

@@ -238,10 +238,7 @@ static fwa_status write_json(const session *s) {
             s->made.count, s->made_s, made_rate(s), fwa_memory_bytes(s->decoder->memory), s->used[0], s->used[1]);
     for (size_t i = 0; i < s->made.count; i++) fprintf(out, "%s%d", i ? ", " : "", s->made.at[i]);
     fprintf(out, "]}\n");
-    fclose(out);
-    fwa_status status = fwa_write_text(s->ask->json, text);
-    free(text);
-    return status;
+    return fwa_write_stream(s->ask->json, out, &text);
 }
 
 static fwa_status run(session *s, const fwa_world *world, const char *run_or_checkpoint) {

@@ -2,7 +2,7 @@
 # slurm/train.sh without Slurm, from a terminal: Ctrl-C and the end of the terminal, which reach all processes that it runs,
 # save; Ctrl-C again ends the ranks.
 . "$(dirname "$0")/lib.sh"
-command -v setsid >/dev/null || exit 77
+command -v setsid >/dev/null && command -v ps >/dev/null || exit 77
 script=${FWA_SOURCE_DIR:-$(dirname "$0")/../..}/slurm/train.sh
 export SLURM_NTASKS=2 FWA FWA_LAUNCH="${FWA_MPIRUN:-mpirun --allow-run-as-root --oversubscribe}"
 export ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0"
@@ -10,7 +10,7 @@ unset SLURM_JOB_ID
 
 # supervised RUN: a session of its own, like a terminal's, with the actions for signals that it has there.
 supervised() {
-    start setsid env --default-signal=INT,HUP "$script" tiny.yaml run.name="$1" train.steps=1000000 train.micro_batch=4
+    start setsid env --default-signal=INT,HUP "$script" tiny.yaml run.name="$1" train.steps=100000 train.micro_batch=4
     wait_for_rows "$1" 5
 }
 
@@ -27,7 +27,7 @@ done
 # Ctrl-C ends tee first; the script lives to tell the ranks.
 # shellcheck disable=SC2016 # the inner shell's variables
 start setsid env --default-signal=INT,HUP,PIPE sh -c '(trap : INT; "$@"; echo $? >script.txt) 2>&1 | tee log.txt' sh \
-    "$script" tiny.yaml run.name=tee train.steps=1000000 train.micro_batch=4
+    "$script" tiny.yaml run.name=tee train.steps=100000 train.micro_batch=4
 wait_for_rows tee 5
 env kill -s INT -- -"$background"
 ended

@@ -52,6 +52,27 @@ static void missing_files_are_named(void **state) {
     check_ok(fwa_sync_path(temp_folder));
 }
 
+static void a_memory_stream_is_written_whole_or_not_at_all(void **state) {
+    char *text = NULL, *back = NULL;
+    size_t size = 0;
+    (void)state;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    fputs("all of it\n", out);
+    check_ok(fwa_write_stream(temp_path("stream"), out, &text));
+    assert_null(text);
+    check_ok(fwa_read_text(temp_path("stream"), &back));
+    assert_string_equal(back, "all of it\n");
+    free(back);
+    FILE *full = fopen("/dev/full", "w"); // takes nothing, as a memory stream without memory
+    assert_non_null(full);
+    fputs("lost", full);
+    text = strdup("a part");
+    check_status(fwa_write_stream(temp_path("stream.full"), full, &text), FWA_MEMORY);
+    assert_null(text);
+    assert_false(fwa_path_exists(temp_path("stream.full")));
+}
+
 static void links_and_pipes_stay_what_they_are(void **state) {
     (void)state;
     char *text, got[8] = "";
@@ -129,6 +150,7 @@ static void long_paths_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        temp_test(a_memory_stream_is_written_whole_or_not_at_all),
         temp_test(links_and_pipes_stay_what_they_are),
         temp_test(folders_are_made_and_removed),
         temp_test(texts_are_read_whole),

@@ -234,10 +234,7 @@ static fwa_status write_json(const char *path, const contents *c, const int64_t 
         fprintf(out, ", \"shortest\": %" PRId64 ", \"median\": %" PRId64 ", \"longest\": %" PRId64, lengths[0],
                 lengths[n / 2], lengths[n - 1]);
     fprintf(out, "}\n");
-    fclose(out);
-    fwa_status status = fwa_write_text(path, text);
-    free(text);
-    return status;
+    return fwa_write_stream(path, out, &text);
 }
 
 static fwa_status inspect(contents *c, fwa_paths *paths, int64_t samples, int64_t length, const char *json) {

@@ -88,10 +88,7 @@ static fwa_status write_json(const table *t) {
         fprintf(out, "}");
     }
     fprintf(out, "\n]}\n");
-    fclose(out);
-    fwa_status status = fwa_write_text(path, text);
-    free(text);
-    return status;
+    return fwa_write_stream(path, out, &text);
 }
 
 static fwa_status measure(fwa_world *world, table *t) {

@@ -282,10 +282,7 @@ static fwa_status write_results(const char *path, const fwa_loaded *l, const fwa
     FILE *out = open_memstream(&text, &size);
     FWA_CHECK(out, FWA_MEMORY, "%s: out of memory", path);
     put_results(out, l, q, results, count);
-    fclose(out);
-    fwa_status status = fwa_write_text(path, text);
-    free(text);
-    return status;
+    return fwa_write_stream(path, out, &text);
 }
 
 static fwa_status report(const fwa_loaded *l, const fwa_eval_request *q, const result *results, int count,

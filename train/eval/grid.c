@@ -91,10 +91,7 @@ static fwa_status write_json(const fwa_addition_grid *g, int64_t step, const cha
     fprintf(out, "{\"task\": \"addition\", \"step\": %lld, \"grid\": ", (long long)step);
     fwa_addition_grid_write(g, out);
     fputs("}\n", out);
-    fclose(out);
-    fwa_status status = fwa_write_text(path, text);
-    free(text);
-    return status;
+    return fwa_write_stream(path, out, &text);
 }
 
 static fwa_status measure(fwa_world *world, const fwa_loaded *l, const fwa_eval_request *q, fwa_addition_grid *g) {

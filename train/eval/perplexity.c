@@ -336,10 +336,7 @@ static fwa_status write_json(const corpus *c, double loss, double tokens, const 
     if (e->words > 0)
         fprintf(out, ", \"words\": %lld, \"word_perplexity\": %.9g", (long long)e->words, exp(loss / (double)e->words));
     fprintf(out, "}\n");
-    fclose(out);
-    fwa_status status = fwa_write_text(c->request->json, text);
-    free(text);
-    return status;
+    return fwa_write_stream(c->request->json, out, &text);
 }
 
 static fwa_status report(const corpus *c, double loss, double tokens) {

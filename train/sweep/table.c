@@ -198,9 +198,5 @@ fwa_status fwa_sweep_csv(const fwa_sweep_runs *runs, const char *path) {
     for (int m = 0; m < shown; m++) fprintf(out, ",%s", measures[m].name);
     fputc('\n', out);
     for (int i = 0; i < runs->count; i++) print_row(runs, i, shown, out);
-    fwa_status status = fclose(out)
-                            ? fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "no memory for %s", path)
-                            : fwa_write_text(path, text);
-    free(text);
-    return status;
+    return fwa_write_stream(path, out, &text);
 }
