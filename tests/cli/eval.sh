@@ -2,25 +2,6 @@
 # Scores of the addition task depend on the checkpoint alone: not on batch size, ranks, or the file they are written to.
 . "$(dirname "$0")/lib.sh"
 
-# A model that has learned something: one digit, so that a few hundred steps are enough for scores between none and all.
-cat >learner.yaml <<'YAML'
-run: {threads: 1, backend: cpu}
-model:
-  layers: 2
-  d_model: 48
-  heads: 3
-  head_dim: 16
-  ffn: 96
-  vocab_size: 277
-  logit_scale: 8
-  mixer: {main: {rule: falcon1a, lambda_init: 0.1}}
-task: {name: addition, width_min: 1, width_max: 1}
-train: {steps: 300, micro_batch: 32, global_batch: 32}
-optimizer: {lr: 1e-2, width_scale: false}
-schedule: {warmup: 20, min_lr: 1e-4}
-checkpoint: {every: 100, keep_last: 0}
-eval: {every: 0}
-YAML
 trained 1 learner learner.yaml
 
 # scores RANKS NAME ARGUMENTS...: the table in NAME.txt, the file in NAME.json

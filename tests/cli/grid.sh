@@ -4,25 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 
 # Stops while scores lie between none and all.
-cat >learner.yaml <<'YAML'
-run: {threads: 1, backend: cpu}
-model:
-  layers: 2
-  d_model: 48
-  heads: 3
-  head_dim: 16
-  ffn: 96
-  vocab_size: 277
-  logit_scale: 8
-  mixer: {main: {rule: falcon1a, lambda_init: 0.1}}
-task: {name: addition, width_min: 1, width_max: 2}
-train: {steps: 540, micro_batch: 32, global_batch: 32}
-optimizer: {lr: 1e-2, width_scale: false}
-schedule: {warmup: 20, min_lr: 1e-4}
-checkpoint: {keep_last: 0}
-eval: {every: 0}
-YAML
-trained 1 learner learner.yaml
+trained 1 learner learner.yaml task.width_max=2 train.steps=540 checkpoint.every=0
 
 # grid RANKS NAME ARGUMENTS...: the tables in NAME.txt, the file in NAME.json
 grid() {

@@ -295,6 +295,25 @@ checkpoint: {every: 0, keep_last: 0}
 eval: {every: 0, batches: 2}
 log: {every: 1}
 YAML
+# A model that learns to add numbers of one digit: a few hundred steps are enough for scores between none and all.
+cat >learner.yaml <<'YAML'
+run: {threads: 1, backend: cpu}
+model:
+  layers: 2
+  d_model: 48
+  heads: 3
+  head_dim: 16
+  ffn: 96
+  vocab_size: 277
+  logit_scale: 8
+  mixer: {main: {rule: falcon1a, lambda_init: 0.1}}
+task: {name: addition, width_min: 1, width_max: 1}
+train: {steps: 300, micro_batch: 32, global_batch: 32}
+optimizer: {lr: 1e-2, width_scale: false}
+schedule: {warmup: 20, min_lr: 1e-4}
+checkpoint: {every: 100, keep_last: 0}
+eval: {every: 0}
+YAML
 cat >tiny-lm.yaml <<'YAML'
 base: tiny.yaml
 task: {name: lm}

@@ -128,7 +128,7 @@ static void signals_reach_the_main_thread(void) {
     fwa_watchdog_stop();
 }
 
-// Stopped for longer than the limit, by a helper that wakes it up again.
+// Stopped for longer than the limit, by a child process that wakes it up again.
 static void stopped_for_a_while(void) {
     start();
     fwa_watchdog_expect(2, "step");
