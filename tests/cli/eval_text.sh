@@ -59,6 +59,12 @@ expect 0
 check "a word ends with its text" test "$(value two.json bytes) $(value two.json words)" = "12 4"
 check "mc and ppl differ on a text" near "$(value short.json loss)" "$(value short.scores logprob)" "-$tokens" 1e-5
 
+# One word of 2000 letters: its perplexity is beyond any number.
+awk 'BEGIN { for (i = 0; i < 2000; i++) printf "x" }' >word.txt
+evaluate 1 ppl word.txt --json word.json
+expect 0
+check "a number that JSON does not have is not null" grep -q '"word_perplexity": null}' word.json
+
 # A window that slides: the last two of ten targets see seven bytes in front of them, not all.
 printf 'catdogsa b' >ten.txt
 printf '{"context": "atdogsa", "target": "b"}\n' >ten.jsonl

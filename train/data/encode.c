@@ -7,11 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
 #include <xxhash.h>
 
 #include "core/shape.h"
-#include "io/utf8.h"
+#include "io/jsonl.h"
 
 #define SPLIT_BYTES ((size_t)65536)    // of a document's text that decide its split
 #define KEPT_BYTES  ((size_t)16 << 20) // larger buffers are freed after use
@@ -66,30 +65,11 @@ static fwa_status encode_text(const ring *p, fwa_encoded *e, const char *text, s
     return fwa_tokenizer_encode(p->tokenizer, text, bytes, &e->tokens);
 }
 
-static bool is_blank(const char *text, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++)
-        if (!strchr(" \t\r", text[i]) || !text[i]) return false;
-    return true;
-}
-
 static fwa_status encode_json(const ring *p, fwa_encoded *e, const fwa_part *part, const char *line) {
-    json_error_t error;
-    const size_t mark = fwa_utf8_mark(part->line, line, part->bytes);
-    if (is_blank(line + mark, part->bytes - mark)) return FWA_OK;
-    json_t *object = json_loadb(line + mark, part->bytes - mark, JSON_ALLOW_NUL, &error);
-    const json_t *text = json_object_get(object, p->request->field);
-    fwa_status status;
-    FWA_CHECK_GOTO(object, FWA_FORMAT, done,
-                   "%s:%lld: byte %d: %s; expected a JSON object a line, in UTF-8 (--format text takes any bytes)",
-                   part->path, (long long)part->line, error.position, error.text);
-    FWA_CHECK_GOTO(json_is_string(text), FWA_FORMAT, done,
-                   "%s:%lld: expected an object with a string \"%s\", got %s; --field names the member with the text",
-                   part->path, (long long)part->line, p->request->field,
-                   !json_is_object(object) ? "no object"
-                   : text                  ? "another type"
-                                           : "none of that name");
-    FWA_TRY_GOTO(encode_text(p, e, json_string_value(text), json_string_length(text), true), done);
-done:
+    json_t *object;
+    const json_t *text;
+    fwa_status status = fwa_jsonl_text(part->path, part->line, line, part->bytes, p->request->field, &object, &text);
+    if (status == FWA_OK && object) status = encode_text(p, e, json_string_value(text), json_string_length(text), true);
     json_decref(object);
     return status;
 }

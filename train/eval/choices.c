@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/shape.h"
 #include "io/files.h"
+#include "io/jsonl.h"
 #include "train/eval/eval.h"
 #include "train/eval/questions.h"
 #include "train/eval/score.h"
@@ -131,15 +132,19 @@ static fwa_status best_choice(const work *w, int64_t i, int64_t n, int way, int 
 
 static void put_word(FILE *out, const work *w, int64_t i) {
     if (!out) return;
-    fprintf(out, "{\"task\": \"%s\", \"place\": %lld, \"logprob\": %.9g, \"greedy\": %s}\n", w->set.name,
-            (long long)w->set.at[i].place, w->scores[i].logprob, w->scores[i].greedy > 0 ? "true" : "false");
+    fprintf(out, "{\"task\": \"%s\", \"place\": %lld, \"logprob\": ", w->set.name, (long long)w->set.at[i].place);
+    fwa_json_real(w->scores[i].logprob, out);
+    fprintf(out, ", \"greedy\": %s}\n", w->scores[i].greedy > 0 ? "true" : "false");
 }
 
 static void put_question(FILE *out, const work *w, int64_t i, int64_t n, const int best[WAYS]) {
     if (!out) return;
     fprintf(out, "{\"task\": \"%s\", \"place\": %lld, \"gold\": %d, \"logprobs\": [", w->set.name,
             (long long)w->set.at[i].place, w->set.at[i].gold);
-    for (int c = 0; c < w->set.at[i].count; c++) fprintf(out, "%s%.9g", c ? ", " : "", w->scores[n + c].logprob);
+    for (int c = 0; c < w->set.at[i].count; c++) {
+        if (c) fputs(", ", out);
+        fwa_json_real(w->scores[n + c].logprob, out);
+    }
     fprintf(out, "], \"choice\": %d, \"choice_by_characters\": %d, \"choice_by_tokens\": %d}\n", best[SUM],
             best[CHARACTERS], best[TOKENS]);
 }
@@ -248,15 +253,22 @@ static void print_table(const fwa_loaded *l, const fwa_eval_request *q, const re
     if (missing[0]) printf("  without %s\n", missing);
 }
 
+// A number and its standard error, behind other members.
+static void put_pair(FILE *out, const char *key, double value, double error) {
+    fprintf(out, ", \"%s\": ", key);
+    fwa_json_real(value, out);
+    fprintf(out, ", \"%s_error\": ", key);
+    fwa_json_real(error, out);
+}
+
 static void put_result(FILE *out, const result *r) {
     static const char *const key[WAYS] = {"accuracy", "accuracy_by_characters", "accuracy_by_tokens"};
     fprintf(out, "{\"task\": \"%s\", \"examples\": %lld, \"contexts_cut\": %lld", r->name, (long long)r->count,
             (long long)r->cut);
     for (int way = 0; way < WAYS; way++)
         if (way == SUM || (!r->word && (way != CHARACTERS || r->by_characters)))
-            fprintf(out, ", \"%s\": %.9g, \"%s_error\": %.9g", key[way], r->accuracy[way], key[way],
-                    share_error(r->accuracy[way], r->count));
-    if (r->word) fprintf(out, ", \"perplexity\": %.9g, \"perplexity_error\": %.9g", r->perplexity, r->perplexity_error);
+            put_pair(out, key[way], r->accuracy[way], share_error(r->accuracy[way], r->count));
+    if (r->word) put_pair(out, "perplexity", r->perplexity, r->perplexity_error);
     fprintf(out, "}");
 }
 
@@ -271,7 +283,7 @@ static void put_results(FILE *out, const fwa_loaded *l, const fwa_eval_request *
     }
     const int found = published_mean(results, count, &mean, &error, missing, sizeof missing);
     fprintf(out, "\n], \"published_tasks\": %d, \"published_tasks_of\": %zu", found, PUBLISHED);
-    if (found) fprintf(out, ", \"published_mean\": %.9g, \"published_mean_error\": %.9g", mean, error);
+    if (found) put_pair(out, "published_mean", mean, error);
     fprintf(out, "}\n");
 }
 
@@ -285,22 +297,30 @@ static fwa_status write_results(const char *path, const fwa_loaded *l, const fwa
     return fwa_write_stream(path, out, &text);
 }
 
-static fwa_status report(const fwa_loaded *l, const fwa_eval_request *q, const result *results, int count,
-                         const char *scores) {
+static fwa_status report(const fwa_loaded *l, const fwa_eval_request *q, const result *results, int count) {
     print_table(l, q, results, count);
-    if (q->json) FWA_TRY(write_results(q->json, l, q, results, count));
-    return q->scores ? fwa_write_text(q->scores, scores) : FWA_OK;
+    return q->json ? write_results(q->json, l, q, results, count) : FWA_OK;
+}
+
+// With what is written to --scores: rank 0 has `scores`, others NULL.
+static fwa_status measure_sets(fwa_world *world, work *works, result *results, int count, FILE *scores) {
+    for (int i = 0; i < count; i++) FWA_TRY(measure(world, &works[i], &results[i], scores));
+    return world->rank == 0 ? report(works->loaded, works->request, results, count) : FWA_OK;
 }
 
 static fwa_status measure_all(fwa_world *world, work *works, result *results, int count) {
-    const fwa_eval_request *q = works->request;
+    const char *path = world->rank == 0 ? works->request->scores : NULL;
     char *text = NULL;
     size_t size = 0;
+    FILE *scores = path ? open_memstream(&text, &size) : NULL;
     fwa_status status = FWA_OK;
-    FILE *scores = q->scores ? open_memstream(&text, &size) : NULL;
-    for (int i = 0; i < count && status == FWA_OK; i++) status = measure(world, &works[i], &results[i], scores);
-    if (scores) fclose(scores);
-    if (status == FWA_OK && world->rank == 0) status = report(works->loaded, q, results, count, text);
+    if (path && !scores) status = fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "%s: out of memory", path);
+    FWA_TRY(fwa_world_agree(world, status));
+    status = measure_sets(world, works, results, count, scores);
+    if (scores && status == FWA_OK)
+        status = fwa_write_stream(path, scores, &text);
+    else if (scores)
+        fclose(scores);
     free(text);
     return fwa_world_agree(world, status);
 }

@@ -9,10 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "core/shape.h"
 #include "io/files.h"
+#include "io/jsonl.h"
 #include "io/shards.h"
 #include "io/utf8.h"
 #include "train/eval/eval.h"
@@ -93,17 +92,10 @@ static fwa_status check_utf8(const char *path, int64_t line, const char *text, s
 }
 
 static fwa_status add_json(corpus *c, const char *path, int64_t number, const char *line, size_t bytes) {
-    json_error_t error;
-    json_t *object = json_loadb(line, bytes, JSON_ALLOW_NUL, &error);
-    const json_t *text = json_object_get(object, c->request->field);
-    fwa_status status;
-    FWA_CHECK_GOTO(object, FWA_FORMAT, done, "%s:%lld: byte %d: %s; expected a JSON object a line, in UTF-8", path,
-                   (long long)number, error.position, error.text);
-    FWA_CHECK_GOTO(json_is_string(text), FWA_FORMAT, done,
-                   "%s:%lld: expected an object with text as \"%s\" (--field names the member)", path,
-                   (long long)number, c->request->field);
-    FWA_TRY_GOTO(add_text(c, json_string_value(text), json_string_length(text)), done);
-done:
+    json_t *object;
+    const json_t *text;
+    fwa_status status = fwa_jsonl_text(path, number, line, bytes, c->request->field, &object, &text);
+    if (status == FWA_OK && object) status = add_text(c, json_string_value(text), json_string_length(text));
     json_decref(object);
     return status;
 }
@@ -113,11 +105,8 @@ static fwa_status add_lines(corpus *c, const char *path, FILE *file) {
     size_t capacity = 0;
     ssize_t bytes;
     fwa_status status = FWA_OK;
-    for (int64_t number = 1; status == FWA_OK && (bytes = getline(&line, &capacity, file)) >= 0; number++) {
-        const size_t mark = fwa_utf8_mark(number, line, (size_t)bytes);
-        const char *text = line + mark;
-        if (text[strspn(text, " \t\r\n")] != '\0') status = add_json(c, path, number, text, (size_t)bytes - mark);
-    }
+    for (int64_t number = 1; status == FWA_OK && (bytes = getline(&line, &capacity, file)) >= 0; number++)
+        status = add_json(c, path, number, line, (size_t)bytes);
     free(line);
     return status;
 }
@@ -145,10 +134,10 @@ static fwa_status read_text(corpus *c) {
         FWA_CHECK(file, FWA_CONFIG, "cannot open %s: %s", path, strerror(errno));
         const bool lines = ends_with(path, ".jsonl") || ends_with(path, ".ndjson");
         fwa_status status = lines ? add_lines(c, path, file) : add_whole(c, path, file);
-        const bool failed = ferror(file);
+        const int failed = ferror(file) ? errno : 0;
         fclose(file);
         FWA_TRY(status);
-        FWA_CHECK(!failed, FWA_IO, "cannot read %s: %s", path, strerror(errno));
+        FWA_CHECK(!failed, FWA_IO, "cannot read %s: %s", path, strerror(failed));
     }
     return FWA_OK;
 }
@@ -320,6 +309,12 @@ static void print_table(const corpus *c, double loss, double tokens, const exten
         printf("  %-6s  %14lld  perplexity %10.4f\n", "words", (long long)e->words, exp(loss / (double)e->words));
 }
 
+// A member behind others.
+static void put(FILE *out, const char *name, double value) {
+    fprintf(out, ", \"%s\": ", name);
+    fwa_json_real(value, out);
+}
+
 static fwa_status write_json(const corpus *c, double loss, double tokens, const extent *e) {
     char *text = NULL;
     size_t size = 0;
@@ -327,14 +322,19 @@ static fwa_status write_json(const corpus *c, double loss, double tokens, const 
     FWA_CHECK(out, FWA_MEMORY, "%s: out of memory", c->request->json);
     fprintf(out,
             "{\"task\": \"ppl\", \"step\": %lld, \"windows\": %lld, \"context\": %lld, \"stride\": %lld, "
-            "\"tokens\": %.0f, \"loss\": %.9g, \"perplexity\": %.9g",
-            (long long)c->loaded->step, (long long)c->windows, (long long)c->T, (long long)c->S, tokens, loss / tokens,
-            exp(loss / tokens));
-    if (e->bytes > 0)
-        fprintf(out, ", \"bytes\": %lld, \"bits_per_byte\": %.9g, \"byte_perplexity\": %.9g", (long long)e->bytes,
-                loss / (double)e->bytes / log(2.0), exp(loss / (double)e->bytes));
-    if (e->words > 0)
-        fprintf(out, ", \"words\": %lld, \"word_perplexity\": %.9g", (long long)e->words, exp(loss / (double)e->words));
+            "\"tokens\": %.0f",
+            (long long)c->loaded->step, (long long)c->windows, (long long)c->T, (long long)c->S, tokens);
+    put(out, "loss", loss / tokens);
+    put(out, "perplexity", exp(loss / tokens));
+    if (e->bytes > 0) {
+        fprintf(out, ", \"bytes\": %lld", (long long)e->bytes);
+        put(out, "bits_per_byte", loss / (double)e->bytes / log(2.0));
+        put(out, "byte_perplexity", exp(loss / (double)e->bytes));
+    }
+    if (e->words > 0) {
+        fprintf(out, ", \"words\": %lld", (long long)e->words);
+        put(out, "word_perplexity", exp(loss / (double)e->words));
+    }
     fprintf(out, "}\n");
     return fwa_write_stream(c->request->json, out, &text);
 }

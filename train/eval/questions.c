@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "io/files.h"
+#include "io/jsonl.h"
 #include "io/utf8.h"
 
 #define CHOICES_MOST 1024
@@ -155,10 +156,6 @@ done:
     return status;
 }
 
-static bool blank(const char *text) {
-    return text[strspn(text, " \t\r\n")] == '\0';
-}
-
 static fwa_status read_lines(fwa_questions *q, FILE *file) {
     char *text = NULL;
     size_t capacity = 0;
@@ -168,7 +165,7 @@ static fwa_status read_lines(fwa_questions *q, FILE *file) {
     while (status == FWA_OK && (bytes = getline(&text, &capacity, file)) >= 0) {
         number++;
         const size_t mark = fwa_utf8_mark(number, text, (size_t)bytes);
-        if (strlen(text) != (size_t)bytes || !blank(text + mark))
+        if (!fwa_jsonl_blank(text + mark, (size_t)bytes - mark))
             status = parse_line(q, number, text + mark, (size_t)bytes - mark);
     }
     free(text);
