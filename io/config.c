@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "io/config_schema.h"
+#include "io/files.h"
 
 static void store_problem(fwa_config *config, char *key, char *text) {
     fwa_problem *problem = calloc(1, sizeof *problem), **tail = &config->origin->problems;
@@ -67,7 +68,7 @@ fwa_status fwa_config_finish(fwa_config *config) {
     FWA_CHECK(out, FWA_MEMORY, "no memory for the problems of a configuration");
     for (const fwa_problem *p = config->origin->problems; p; p = p->next)
         fprintf(out, "%s%s", p->text, p->next ? "\n" : "");
-    bool good = !fclose(out);
+    bool good = fwa_stream_end(out, &lines);
     fwa_status status = fwa_error_raise(good ? FWA_CONFIG : FWA_MEMORY, __FILE__, __LINE__, __func__, "%s",
                                         good ? lines : "no memory for the problems of a configuration");
     free(lines);

@@ -5,52 +5,42 @@
 #include <xxhash.h>
 
 #include "io/config_schema.h"
+#include "io/files.h"
 
-// The value as YAML; of a FILE key without its folder.
-static void print_value(const fwa_key *key, const void *base, FILE *out) {
+// The value as YAML; of a FILE key without its folder. The caller frees it; NULL: out of memory.
+static char *value_text(const fwa_key *key, const void *base) {
     const char *field = (const char *)base + key->offset;
     const char *slash = key->resume == FWA_KEY_FILE ? strrchr(field, '/') : NULL;
-    if (slash)
-        fputs(slash + 1, out);
-    else
-        fwa_key_print(key, base, out);
+    return slash ? strdup(slash + 1) : fwa_key_text(key, base);
 }
 
-// The caller frees it; NULL: out of memory.
-static char *value_text(const fwa_key *key, const void *base) {
+// Adds the hash of the keys of a table; false without memory.
+static bool add_hash(uint64_t *hash, const fwa_key *table, const void *base, const char *name) {
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-    if (!out) return NULL;
-    print_value(key, base, out);
-    if (!fclose(out)) return text;
-    free(text);
-    return NULL;
-}
-
-static uint64_t hash_keys(const fwa_key *table, const void *base, const char *name) {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    if (!out) return 0;
+    if (!out) return false;
     fprintf(out, "%s\n", name);
-    for (const fwa_key *key = table; key->path; key++) {
+    bool good = true;
+    for (const fwa_key *key = table; key->path && good; key++) {
         if (key->resume == FWA_KEY_FREE) continue;
-        fprintf(out, "%s: ", key->path);
-        print_value(key, base, out);
-        fputc('\n', out);
+        char *value = value_text(key, base);
+        good = value && fprintf(out, "%s: %s\n", key->path, value) > 0;
+        free(value);
     }
-    uint64_t hash = fclose(out) ? 0 : XXH3_64bits(text, bytes);
+    good = fwa_stream_end(out, &text) && good;
+    if (good) *hash += XXH3_64bits(text, bytes);
     free(text);
-    return hash;
+    return good;
 }
 
 // Entries of model.mixer are summed: their order means nothing.
 uint64_t fwa_config_hash(const fwa_config *config) {
-    uint64_t hash = hash_keys(fwa_keys, config, "");
+    uint64_t hash = 0;
+    bool good = add_hash(&hash, fwa_keys, config, "");
     for (int i = 0; i < config->model.mixer_count; i++)
-        hash += hash_keys(fwa_mixer_keys, &config->model.mixer[i], config->model.mixer[i].name);
-    return hash;
+        good = good && add_hash(&hash, fwa_mixer_keys, &config->model.mixer[i], config->model.mixer[i].name);
+    return good ? hash : 0;
 }
 
 static bool may_grow(const fwa_key *key, const void *old_base, const void *new_base) {
@@ -103,7 +93,7 @@ fwa_status fwa_config_compare(const fwa_config *old_config, const fwa_config *ne
     FILE *out = open_memstream(lines, &bytes);
     FWA_CHECK(out, FWA_MEMORY, "no memory to compare configurations");
     fwa_status status = compare(old_config, new_config, out);
-    if (fclose(out) && status == FWA_OK)
+    if (!fwa_stream_end(out, lines) && status == FWA_OK)
         status = fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "no memory to compare configurations");
     if (status == FWA_OK) return FWA_OK;
     free(*lines);

@@ -4,17 +4,6 @@
 
 #include "io/config_schema.h"
 
-static char *print_to_text(const fwa_key *key, const void *base) {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    if (!out) return NULL;
-    fwa_key_print(key, base, out);
-    if (!fclose(out)) return text;
-    free(text);
-    return NULL;
-}
-
 // Fills the next entry; what there is no memory for stays NULL.
 static void add(fwa_config_entry *entries, int *count, const fwa_config *config, const char *prefix, const fwa_key *key,
                 const void *base) {
@@ -22,7 +11,7 @@ static void add(fwa_config_entry *entries, int *count, const fwa_config *config,
     snprintf(path, sizeof path, "%s%s", prefix, key->path);
     fwa_config_entry *entry = &entries[(*count)++];
     entry->key = strdup(path);
-    entry->value = print_to_text(key, base);
+    entry->value = fwa_key_text(key, base);
     entry->changed = fwa_config_changed(config, path);
 }
 

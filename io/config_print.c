@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "io/config_schema.h"
+#include "io/files.h"
 
 static void print_mixers(const fwa_config *config, FILE *out) {
     fputs("  mixer:\n", out);
@@ -43,9 +44,7 @@ char *fwa_config_text(const fwa_config *config) {
     FILE *out = open_memstream(&text, &bytes);
     if (!out) return NULL;
     print_config(config, out);
-    if (!fclose(out)) return text;
-    free(text);
-    return NULL;
+    return fwa_stream_end(out, &text) ? text : NULL;
 }
 
 static const char introduction[] =

@@ -64,6 +64,7 @@ bool fwa_key_name(const char *names, int index, char name[32]);
 bool fwa_key_set(const fwa_key *key, void *base, const fwa_yaml *node, char message[512]);
 FWA_MUST_CHECK fwa_status fwa_key_set_default(const fwa_key *key, void *base); // nothing for a required key
 void fwa_key_print(const fwa_key *key, const void *base, FILE *out);           // the value as YAML
+char *fwa_key_text(const fwa_key *key, const void *base); // that; the caller frees. NULL: no memory
 void fwa_key_expected(const fwa_key *key, const char *quote,
                       FILE *out); // "an integer in [1, inf)"; names between `quote`s
 

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/files.h"
+
 static const char automatic[] = "auto or ";
 
 static bool has_auto(const fwa_key *key) {
@@ -291,4 +293,13 @@ void fwa_key_print(const fwa_key *key, const void *base, FILE *out) {
         fputc(']', out);
         return;
     }
+}
+
+char *fwa_key_text(const fwa_key *key, const void *base) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out) return NULL;
+    fwa_key_print(key, base, out);
+    return fwa_stream_end(out, &text) ? text : NULL;
 }

@@ -33,6 +33,10 @@ fwa_status fwa_path_format(char path[FWA_PATH_MAX], const char *format, ...) {
     return FWA_OK;
 }
 
+void fwa_path_trim(char *path) {
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = '\0';
+}
+
 static const char *kind_of(mode_t mode) {
     if (S_ISDIR(mode)) return "a folder";
     if (S_ISREG(mode)) return "a file";
@@ -224,13 +228,17 @@ fwa_status fwa_write_text(const char *path, const char *text) {
     return fwa_write_bytes(path, text, strlen(text));
 }
 
-fwa_status fwa_write_stream(const char *path, FILE *stream, char **text) {
-    fwa_status status = FWA_OK;
+bool fwa_stream_end(FILE *stream, char **text) {
     const bool failed = ferror(stream) != 0;
-    if (fclose(stream) != 0 || failed)
-        status = fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "%s: out of memory", path);
-    else
-        status = fwa_write_text(path, *text);
+    if (fclose(stream) == 0 && !failed) return true;
+    free(*text);
+    *text = NULL;
+    return false;
+}
+
+fwa_status fwa_write_stream(const char *path, FILE *stream, char **text) {
+    FWA_CHECK(fwa_stream_end(stream, text), FWA_MEMORY, "%s: out of memory", path);
+    const fwa_status status = fwa_write_text(path, *text);
     free(*text);
     *text = NULL;
     return status;

@@ -17,6 +17,7 @@ extern "C" {
 
 // printf into a path; FWA_CONFIG if it gets too long.
 FWA_MUST_CHECK fwa_status fwa_path_format(char path[FWA_PATH_MAX], const char *format, ...) FWA_PRINTF(2, 3);
+void fwa_path_trim(char *path);                               // without slashes at its end, but for that of the root
 FWA_MUST_CHECK fwa_status fwa_make_folders(const char *path); // mkdir -p
 FWA_MUST_CHECK fwa_status fwa_read_text(const char *path,
                                         char **text); // whole FWA_INPUT_TEXT, NUL-terminated; caller frees
@@ -25,8 +26,10 @@ FWA_MUST_CHECK fwa_status fwa_read_bytes(const char *path, char **text, size_t *
 // Writes `path`.tmp, syncs, renames: readers see the old or the new text, never a part. A link keeps pointing where it
 // does; what is no regular file (a pipe, /dev/stdout) is written to.
 FWA_MUST_CHECK fwa_status fwa_write_text(const char *path, const char *text);
-// The text of an open_memstream, whose address `text` has: closes the stream, writes the text in the same way, frees
-// it. FWA_MEMORY where the stream could not hold all of it.
+// Closes an open_memstream, whose text is at *text then. False where memory did not hold all that was printed, which
+// fclose alone does not tell: *text is freed and NULL.
+FWA_MUST_CHECK bool fwa_stream_end(FILE *stream, char **text);
+// The same, then writes the text as fwa_write_text does and frees it. FWA_MEMORY where it is not whole.
 FWA_MUST_CHECK fwa_status fwa_write_stream(const char *path, FILE *stream, char **text);
 FWA_MUST_CHECK fwa_status fwa_write_bytes(const char *path, const void *bytes, size_t size); // the same
 // Gives a finished file its name. FWA_CONFIG where that is no regular file's: a rename would put one in the place of a

@@ -8,6 +8,8 @@
 
 #include <jansson.h>
 
+#include "io/files.h"
+
 #define FORMAT  "fwa-choices"
 #define VERSION 1
 
@@ -62,7 +64,7 @@ static fwa_status print_records(FILE *out, char *records) {
 
 // Ends a text under way: it is the caller's, or gone with the failure.
 static fwa_status finish(FILE *out, char **text, fwa_status status) {
-    if (fclose(out) != 0 && status == FWA_OK) status = out_of_memory();
+    if (!fwa_stream_end(out, text) && status == FWA_OK) status = out_of_memory();
     if (status == FWA_OK) return FWA_OK;
     free(*text);
     *text = NULL;

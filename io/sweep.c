@@ -80,7 +80,7 @@ const char *fwa_sweep_value(fwa_sweep_builder *b, const fwa_yaml *node) {
         return "";
     }
     bool good = print_value(node, out);
-    b->out_of_memory |= fclose(out) != 0;
+    b->out_of_memory |= !fwa_stream_end(out, &text);
     const char *kept = good && text ? fwa_sweep_keep(b, "%s", text) : NULL;
     free(text);
     return kept;
@@ -297,7 +297,7 @@ static void read_sections(fwa_sweep_builder *b) {
 
 // Every problem as one error.
 static fwa_status finish(fwa_sweep_builder *b, char **lines) {
-    bool good = !fclose(b->problems);
+    bool good = fwa_stream_end(b->problems, lines);
     FWA_CHECK(good && !b->out_of_memory, FWA_MEMORY, "no memory for the sweep %s", b->sweep->path);
     FWA_CHECK(!b->problem_count, FWA_CONFIG, "%s", *lines);
     return FWA_OK;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/files.h"
 #include "io/sweep_builder.h"
 
 // What one point takes of each column; NULL: nothing.
@@ -65,7 +66,7 @@ static const char *point_name(fwa_sweep_builder *b, const selection *s, const ch
     }
     if (seed) add_part(out, first, "seed", seed);
     if (first && !seed) fputs("base", out);
-    b->out_of_memory |= fclose(out) != 0;
+    b->out_of_memory |= !fwa_stream_end(out, &text);
     const char *name = fwa_sweep_keep(b, "%s", text ? text : "");
     free(text);
     return name;

@@ -109,9 +109,8 @@ fwa_status fwa_tfevents_write(const char *path, const fwa_metrics_row *rows, int
     add_text(&first, 3, version, sizeof version - 1);
     put_record(out, first.byte, first.size);
     for (int64_t i = 0; i < count; i++) put_row(out, &rows[i]);
-    fwa_status status = fclose(out)
-                            ? fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "no memory for %s", path)
-                            : fwa_write_bytes(path, bytes, size);
+    FWA_CHECK(fwa_stream_end(out, &bytes), FWA_MEMORY, "no memory for %s", path);
+    const fwa_status status = fwa_write_bytes(path, bytes, size);
     free(bytes);
     return status;
 }

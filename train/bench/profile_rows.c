@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/files.h"
 #include "kernels/registry.h"
 
 int fwa_profile_row_find(fwa_profile_rows *rows, const char *part, int op) {
@@ -138,10 +139,7 @@ static char *text_of(const fwa_profile_rows *rows, void (*print)(FILE *, const f
     FILE *out = open_memstream(&text, &size);
     if (!out) return NULL;
     print(out, rows);
-    const bool failed = ferror(out) != 0;
-    if (fclose(out) == 0 && !failed) return text;
-    free(text);
-    return NULL;
+    return fwa_stream_end(out, &text) ? text : NULL;
 }
 
 char *fwa_profile_rows_table(const fwa_profile_rows *rows) {

@@ -26,7 +26,7 @@ fwa_status fwa_report_output_open(fwa_report_output *o, const char *path) {
 }
 
 fwa_status fwa_report_output_close(fwa_report_output *o, fwa_status status) {
-    const bool whole = fclose(o->out) == 0;
+    const bool whole = fwa_stream_end(o->out, &o->text);
     if (status == FWA_OK && !whole)
         status = fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "no memory for %s", o->path);
     if (status == FWA_OK && o->bytes > 0) status = fwa_write_bytes(o->path, o->text, o->bytes);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/files.h"
+
 enum { GPUS_MAX = 1024 };
 
 // GPUs by the names that CUDA_VISIBLE_DEVICES has for them: numbers, GPU-... or MIG-...
@@ -72,7 +74,7 @@ static fwa_status join(char **out, const gpus *g, int first, int count) {
     FILE *text = open_memstream(out, &bytes);
     FWA_CHECK(text, FWA_MEMORY, "no memory for the names of GPUs");
     for (int i = 0; i < count; i++) fprintf(text, "%s%s", i ? "," : "", g->name[first + i]);
-    FWA_CHECK(fclose(text) == 0, FWA_MEMORY, "no memory for the names of GPUs");
+    FWA_CHECK(fwa_stream_end(text, out), FWA_MEMORY, "no memory for the names of GPUs");
     return FWA_OK;
 }
 

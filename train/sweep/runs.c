@@ -57,7 +57,7 @@ static fwa_status finish(problems *p) {
     FWA_CHECK(out || !p->count, FWA_MEMORY, "no memory for the problems of a sweep");
     for (int i = 0; i < p->count; i++) fprintf(out, "%s%s", i ? "\n" : "", p->line[i]);
     fwa_status status = FWA_OK;
-    if (out && fclose(out)) status = FWA_MEMORY;
+    if (out && !fwa_stream_end(out, &text)) status = FWA_MEMORY;
     if (p->count)
         status = fwa_error_raise(status == FWA_OK ? FWA_CONFIG : status, __FILE__, __LINE__, __func__, "%s",
                                  status == FWA_OK ? text : "no memory for the problems of a sweep");
