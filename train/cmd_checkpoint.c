@@ -45,7 +45,7 @@ static fwa_status visit_word(visit *v, const char *word) {
     FWA_CHECK(stat(word, &info) == 0, FWA_CONFIG, "%s: no such run folder or checkpoint", word);
     FWA_CHECK(S_ISDIR(info.st_mode), FWA_CONFIG, "%s is a file, expected the folder of a run or a checkpoint", word);
     FWA_TRY(fwa_path_format(plain, "%s", word));
-    for (size_t n = strlen(plain); n > 1 && plain[n - 1] == '/'; n--) plain[n - 1] = '\0';
+    fwa_path_trim(plain);
     word = plain;
     FWA_TRY(fwa_path_format(manifest, "%s/manifest.json", word));
     FWA_TRY(fwa_path_format(checkpoints, "%s/checkpoints", word));

@@ -190,7 +190,7 @@ static fwa_status make_model(import *in, const fwa_world *world) {
 static fwa_status read_all(import *in, const fwa_world *world, const fwa_arguments *arguments) {
     char path[FWA_PATH_MAX], run[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(run, "%s", arguments->at[1]));
-    for (size_t n = strlen(run); n > 1 && run[n - 1] == '/'; n--) run[n - 1] = '\0';
+    fwa_path_trim(run);
     FWA_TRY(check_new(run));
     FWA_TRY(fwa_path_format(path, "%s/config.json", arguments->at[0]));
     FWA_TRY(make_config(in, path, run, arguments));

@@ -76,7 +76,7 @@ static fwa_status write_page(const fwa_report *report, const fwa_arguments *argu
     const char *given = report->groups == 1 ? report->group[0].name : arguments->at[0];
     char title[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(title, "%s", given));
-    for (size_t n = strlen(title); n > 1 && title[n - 1] == '/'; n--) title[n - 1] = '\0';
+    fwa_path_trim(title);
     const char *name = strrchr(title, '/') ? strrchr(title, '/') + 1 : title;
     if (report->groups > 1 && arguments->count > 1) name = "Comparison of runs";
     return fwa_report_page(report, fwa_arguments_value(arguments, "--title", name), path);

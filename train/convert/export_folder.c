@@ -22,7 +22,7 @@ fwa_status fwa_folder_begin(fwa_folder *folder, const char *path) {
     struct stat info;
     FWA_CHECK(path[0], FWA_USAGE, "got an empty name, expected that of a new folder");
     FWA_TRY(fwa_path_format(folder->path, "%s", path));
-    for (size_t n = strlen(folder->path); n > 1 && folder->path[n - 1] == '/'; n--) folder->path[n - 1] = '\0';
+    fwa_path_trim(folder->path);
     FWA_TRY(fwa_path_format(folder->temporary, "%s.tmp", folder->path));
     FWA_CHECK(stat(folder->path, &info) != 0 || S_ISDIR(info.st_mode), FWA_CONFIG,
               "%s is a file: name a new folder, or remove it", folder->path);

@@ -65,7 +65,7 @@ static fwa_status remove_shards(const char *path) {
 
 static fwa_status prepare_folder(job *j) {
     FWA_TRY(fwa_path_format(j->out, "%s", j->request->out));
-    for (size_t n = strlen(j->out); n > 1 && j->out[n - 1] == '/'; n--) j->out[n - 1] = '\0';
+    fwa_path_trim(j->out);
     FWA_CHECK(!fwa_path_exists(j->out) || is_empty_folder(j->out), FWA_CONFIG,
               "%s has files, or is one: expected a folder that is new or empty; shards of two runs would mix", j->out);
     FWA_TRY(fwa_path_format(j->folder, "%s.tmp", j->out));

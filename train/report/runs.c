@@ -163,7 +163,7 @@ static fwa_status add_folder(fwa_report *report, const fwa_world *world, const c
 static fwa_status add_path(fwa_report *report, const fwa_world *world, const char *given) {
     char path[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(path, "%s", given));
-    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = '\0';
+    fwa_path_trim(path);
     return is_run(path) ? add_run(report, world, path) : add_folder(report, world, path);
 }
 
