@@ -20,14 +20,10 @@ done:
     return status;
 }
 
-static void remove_or_warn(const char *path) {
-    if (fwa_remove_folder(path) != FWA_OK) fwa_log_warn("%s", fwa_error_message());
-}
-
 // A checkpoint of the same step exists: exchanges the two folders in one step where the file system can.
 static fwa_status replace_final(const fwa_checkpoint_writer *writer) {
     if (renameat2(AT_FDCWD, writer->temporary, AT_FDCWD, writer->final, RENAME_EXCHANGE) == 0) {
-        remove_or_warn(writer->temporary);
+        fwa_drop_folder(writer->temporary);
         return FWA_OK;
     }
     char old[FWA_PATH_MAX];
@@ -39,7 +35,7 @@ static fwa_status replace_final(const fwa_checkpoint_writer *writer) {
         FWA_FAIL(FWA_IO, "cannot rename %s to %s: %s; the old one is at %s", writer->temporary, writer->final,
                  strerror(error), restored == 0 ? writer->final : old);
     }
-    remove_or_warn(old);
+    fwa_drop_folder(old);
     return FWA_OK;
 }
 

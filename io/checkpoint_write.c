@@ -1,7 +1,6 @@
 // Writing a checkpoint: temporary folder, one shard a rank, clean-up.
 #include <stdlib.h>
 
-#include "core/log.h"
 #include "io/checkpoint_writer.h"
 #include "io/hdf5_rows.h"
 
@@ -97,8 +96,6 @@ fwa_status fwa_checkpoint_write_shard(fwa_checkpoint_writer *writer,
 
 void fwa_checkpoint_end(fwa_checkpoint_writer *writer) {
     if (!writer) return;
-    if (writer->rank == 0 && !writer->published && fwa_remove_folder(writer->temporary) != FWA_OK) {
-        fwa_log_warn("%s", fwa_error_message());
-    }
+    if (writer->rank == 0 && !writer->published) fwa_drop_folder(writer->temporary);
     free(writer);
 }

@@ -268,10 +268,17 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
     return remove(path) == 0 || errno == ENOENT ? 0 : -1;
 }
 
+static bool remove_all(const char *path) {
+    return nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT;
+}
+
 fwa_status fwa_remove_folder(const char *path) {
-    int failed = nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-    FWA_CHECK(failed == 0 || errno == ENOENT, FWA_IO, "cannot remove %s: %s", path, strerror(errno));
+    FWA_CHECK(remove_all(path), FWA_IO, "cannot remove %s: %s", path, strerror(errno));
     return FWA_OK;
+}
+
+void fwa_drop_folder(const char *path) {
+    if (!remove_all(path)) fwa_log_warn("cannot remove %s: %s: it stays", path, strerror(errno));
 }
 
 bool fwa_path_exists(const char *path) {

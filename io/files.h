@@ -39,7 +39,9 @@ FWA_MUST_CHECK fwa_status fwa_file_rename(const char *temporary, const char *pat
 // if another process holds it; file systems without locks let everybody in.
 FWA_MUST_CHECK fwa_status fwa_lock_file(const char *path, const char *what, int *lock);
 FWA_MUST_CHECK fwa_status fwa_remove_folder(const char *path); // rm -r; missing is fine
-FWA_MUST_CHECK fwa_status fwa_sync_path(const char *path);     // fsync of a file or a folder
+// The same where nothing hangs on it, as after a failure, whose error stands: a warning names what could not go.
+void fwa_drop_folder(const char *path);
+FWA_MUST_CHECK fwa_status fwa_sync_path(const char *path); // fsync of a file or a folder
 // What may be read under a name. A named pipe makes its reader wait for a writer, who may never come.
 typedef enum fwa_input {
     FWA_INPUT_FILE,  // regular files, which have a size and can be read twice

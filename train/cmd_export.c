@@ -166,11 +166,9 @@ static fwa_status write_all(export *e, const fwa_world *world, const fwa_argumen
     FWA_TRY(open_checkpoint(e, arguments->at[0]));
     FWA_TRY(fwa_folder_begin(&folder, arguments->at[1]));
     fwa_status status = fill_folder(e, &folder, world, arguments);
-    if (status != FWA_OK) {
-        if (fwa_remove_folder(folder.temporary) != FWA_OK) fwa_log_warn("%s stays", folder.temporary);
-        return status;
-    }
-    FWA_TRY(fwa_folder_end(&folder, true));
+    if (status == FWA_OK) status = fwa_folder_end(&folder);
+    if (status != FWA_OK) fwa_drop_folder(folder.temporary);
+    FWA_TRY(status);
     fwa_log_info("%s: %s, step %lld, %d tensors", folder.path,
                  e->layout == FWA_EXPORT_LLAMA ? "LLaMA's layout" : "own names",
                  (long long)fwa_checkpoint_get_state(e->checkpoint)->step, fwa_checkpoint_count(e->checkpoint));

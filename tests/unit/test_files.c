@@ -22,6 +22,10 @@ static void folders_are_made_and_removed(void **state) {
     assert_false(fwa_path_exists(temp_path("a")));
     assert_true(fwa_path_exists(temp_path("outside"))); // links are removed, not followed
     check_ok(fwa_remove_folder(temp_path("a")));
+    check_status(fwa_remove_folder("/proc/self/task"), FWA_IO); // not even root may
+    fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "the cause");
+    fwa_drop_folder("/proc/self/task");
+    assert_string_equal(fwa_error_message(), "the cause");
 }
 
 static void texts_are_read_whole(void **state) {

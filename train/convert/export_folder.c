@@ -33,13 +33,10 @@ fwa_status fwa_folder_begin(fwa_folder *folder, const char *path) {
     return fwa_make_folders(folder->temporary);
 }
 
-fwa_status fwa_folder_end(fwa_folder *folder, bool good) {
-    if (good) {
-        FWA_CHECK(rename(folder->temporary, folder->path) == 0, FWA_IO, "cannot rename %s to %s: %s", folder->temporary,
-                  folder->path, strerror(errno));
-        return FWA_OK;
-    }
-    return fwa_remove_folder(folder->temporary);
+fwa_status fwa_folder_end(const fwa_folder *folder) {
+    FWA_CHECK(rename(folder->temporary, folder->path) == 0, FWA_IO, "cannot rename %s to %s: %s", folder->temporary,
+              folder->path, strerror(errno));
+    return FWA_OK;
 }
 
 fwa_status fwa_folder_file(const fwa_folder *folder, const char *name, char path[FWA_PATH_MAX]) {

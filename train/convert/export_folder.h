@@ -2,8 +2,6 @@
 #ifndef FWA_TRAIN_CONVERT_EXPORT_FOLDER_H
 #define FWA_TRAIN_CONVERT_EXPORT_FOLDER_H
 
-#include <stdbool.h>
-
 #include "io/files.h"
 
 #ifdef __cplusplus
@@ -17,8 +15,8 @@ typedef struct fwa_folder {
 
 // FWA_CONFIG where `path` is there and has files. An older path.tmp is emptied, unless it holds a run or a checkpoint.
 FWA_MUST_CHECK fwa_status fwa_folder_begin(fwa_folder *folder, const char *path);
-// Renames where `good`, removes the temporary folder otherwise.
-FWA_MUST_CHECK fwa_status fwa_folder_end(fwa_folder *folder, bool good);
+// Renames the temporary folder. After a failure, here or before, the caller drops that (fwa_drop_folder).
+FWA_MUST_CHECK fwa_status fwa_folder_end(const fwa_folder *folder);
 // temporary/name into `path`.
 FWA_MUST_CHECK fwa_status fwa_folder_file(const fwa_folder *folder, const char *name, char path[FWA_PATH_MAX]);
 

@@ -76,11 +76,6 @@ static fwa_status prepare_folder(job *j) {
     return remove_shards(j->folder);
 }
 
-static void drop_folder(job *j) {
-    fwa_status status = j->lock >= 0 ? fwa_remove_folder(j->folder) : FWA_OK;
-    if (status != FWA_OK) fwa_log_warn("%s", fwa_error_message());
-}
-
 static fwa_status publish(job *j) {
     char parent[FWA_PATH_MAX];
     FWA_CHECK(unlink(j->lock_path) == 0, FWA_IO, "cannot remove %s: %s", j->lock_path, strerror(errno));
@@ -171,7 +166,7 @@ fwa_status fwa_data_tokenize(const fwa_tokenizer *tokenizer, const fwa_tokenize_
     FWA_TRY_GOTO(prepare_folder(&j), done);
     status = write_shards(&j, tokenizer);
     if (status == FWA_OK) status = publish(&j);
-    if (status != FWA_OK) drop_folder(&j);
+    if (status != FWA_OK && j.lock >= 0) fwa_drop_folder(j.folder);
     result->seconds = fwa_clock_seconds() - j.started;
 done:
     if (j.lock >= 0) close(j.lock);
