@@ -155,6 +155,19 @@ fwa_status fwa_rows_read(hid_t dataset, int64_t first, fwa_tensor rows) {
     return FWA_OK;
 }
 
+// The attributes belong to the rows: other sizes are equal, and the rows are some of those of `shape`.
+static fwa_status check_about(const fwa_named_tensor *about) {
+    const fwa_tensor *t = &about->tensor;
+    bool good =
+        about->shape[0] >= t->shape[0] && about->row_start >= 0 && about->row_start <= about->shape[0] - t->shape[0];
+    for (int d = 1; d < t->ndim; d++) good &= about->shape[d] == t->shape[d];
+    char text[96];
+    FWA_CHECK(good, FWA_FORMAT,
+              "dataset %s: got %s from row %lld on, expected rows of the tensor of its attribute shape", about->name,
+              fwa_tensor_text(*t, text), (long long)about->row_start);
+    return FWA_OK;
+}
+
 fwa_status fwa_rows_about(hid_t dataset, const char *name, fwa_named_tensor *about) {
     memset(about, 0, sizeof *about);
     snprintf(about->name, sizeof about->name, "%s", name);
@@ -175,5 +188,5 @@ fwa_status fwa_rows_about(hid_t dataset, const char *name, fwa_named_tensor *abo
     FWA_TRY(fwa_hdf5_get_text_attribute(dataset, "init", about->init, sizeof about->init));
     FWA_TRY(fwa_hdf5_get_attribute(dataset, "decay", H5T_NATIVE_UCHAR, 0, &decay));
     about->decay = decay != 0;
-    return FWA_OK;
+    return check_about(about);
 }

@@ -17,7 +17,8 @@ FWA_MUST_CHECK fwa_status fwa_rows_write(hid_t group, const fwa_named_tensor *te
 FWA_MUST_CHECK fwa_status fwa_rows_read(hid_t dataset, int64_t first, fwa_tensor rows);
 // Attributes for people, of shards and views alike; row_start < 0: left out.
 FWA_MUST_CHECK fwa_status fwa_rows_describe(hid_t dataset, const fwa_named_tensor *tensor, int64_t row_start);
-// name, shape, row_start, init, decay and type of a dataset; about->tensor has the rows' sizes and no data.
+// name, shape, row_start, init, decay and type of a dataset; about->tensor has the rows' sizes and no data. FWA_FORMAT
+// where these are no rows of that shape.
 FWA_MUST_CHECK fwa_status fwa_rows_about(hid_t dataset, const char *name, fwa_named_tensor *about);
 
 #ifdef __cplusplus
