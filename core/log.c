@@ -17,19 +17,18 @@
 
 static struct {
     pthread_mutex_t lock;
-    fwa_log_level level;
     int rank, size;
     char host[64];
     FILE *file;
     char path[512]; // of the file
     int64_t unread; // lines that stderr did not take since it last took one
-    bool lost;      // a line did not fit into it, and stderr was told
+    bool lost;      // the file did not take a line, and stderr was told
     uint64_t *once; // hashes of the keys logged so far
     size_t once_count, once_capacity;
-} state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = FWA_LOG_INFO, .size = 1};
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER, .size = 1};
 
 static const char *level_name(fwa_log_level level) {
-    static const char *const names[] = {"debug", "info", "warning", "error"};
+    static const char *const names[] = {"info", "warning", "error"};
     return names[level];
 }
 
@@ -58,13 +57,13 @@ fwa_status fwa_log_open_file(const char *path) {
 }
 
 static bool wanted(fwa_log_level level) {
-    return level >= state.level && (state.rank == 0 || level >= FWA_LOG_WARN);
+    return state.rank == 0 || level >= FWA_LOG_WARN;
 }
 
 // "warning (rank 3 on node7): " in front of what a person must notice; nothing in front of plain lines.
 static void prefix_write(FILE *stream, fwa_log_level level) {
     if (level == FWA_LOG_INFO) return;
-    if (level >= FWA_LOG_WARN && state.size > 1)
+    if (state.size > 1)
         fprintf(stream, "%s (rank %d on %s): ", level_name(level), state.rank, state.host);
     else
         fprintf(stream, "%s: ", level_name(level));

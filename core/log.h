@@ -14,7 +14,7 @@ extern "C" {
 
 #define FWA_LOG_PATIENCE_MS 2000
 
-typedef enum fwa_log_level { FWA_LOG_DEBUG, FWA_LOG_INFO, FWA_LOG_WARN, FWA_LOG_ERROR } fwa_log_level;
+typedef enum fwa_log_level { FWA_LOG_INFO, FWA_LOG_WARN, FWA_LOG_ERROR } fwa_log_level;
 
 // Rank of this process and host name, shown in front of warnings and errors when `size` > 1. Call once at start.
 void fwa_log_init(int rank, int size, const char *host);

@@ -17,7 +17,7 @@
 struct fwa_shard_writer {
     char folder[FWA_PATH_MAX], name[64], path[FWA_PATH_MAX];
     FILE *file; // NULL between files
-    int64_t shard_tokens, here, tokens;
+    int64_t shard_tokens, here;
     int files;
 };
 
@@ -72,7 +72,6 @@ fwa_status fwa_shard_writer_add(fwa_shard_writer *w, const int32_t *tokens, size
         for (size_t i = 0; i < here; i++) block[i] = (uint16_t)tokens[i];
         FWA_TRY(put(w, block, here * sizeof *block));
         w->here += (int64_t)here;
-        w->tokens += (int64_t)here;
         tokens += here;
         count -= here;
         if (w->here == w->shard_tokens) FWA_TRY(end_file(w));
@@ -82,10 +81,6 @@ fwa_status fwa_shard_writer_add(fwa_shard_writer *w, const int32_t *tokens, size
 
 fwa_status fwa_shard_writer_finish(fwa_shard_writer *w) {
     return w->file ? end_file(w) : FWA_OK;
-}
-
-int64_t fwa_shard_writer_tokens(const fwa_shard_writer *w) {
-    return w->tokens;
 }
 
 int fwa_shard_writer_files(const fwa_shard_writer *w) {

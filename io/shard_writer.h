@@ -21,7 +21,6 @@ FWA_MUST_CHECK fwa_status fwa_shard_writer_open(fwa_shard_writer **out, const ch
 // Ids must be below 65536.
 FWA_MUST_CHECK fwa_status fwa_shard_writer_add(fwa_shard_writer *writer, const int32_t *tokens, size_t count);
 FWA_MUST_CHECK fwa_status fwa_shard_writer_finish(fwa_shard_writer *writer); // the last file
-int64_t fwa_shard_writer_tokens(const fwa_shard_writer *writer);
 int fwa_shard_writer_files(const fwa_shard_writer *writer);
 void fwa_shard_writer_close(fwa_shard_writer *writer); // NULL is fine
 

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#include "dist/comms.h"
-
 fwa_status fwa_ranks_device(const fwa_world *world, int visible, int *device) {
     const char *given = getenv("CUDA_VISIBLE_DEVICES");
     bool own = visible == 1 && given && given[0]; // of this task, or one for all: told apart by fwa_comm_nccl_create
@@ -16,15 +14,14 @@ fwa_status fwa_ranks_device(const fwa_world *world, int visible, int *device) {
     return FWA_OK;
 }
 
-fwa_status fwa_ranks_connect(fwa_comm **out, fwa_comm *host, fwa_backend *backend, const fwa_ranks_options *options) {
-    const fwa_nccl_options nccl = {options->max_ctas, options->deterministic, options->timeout_s};
+fwa_status fwa_ranks_connect(fwa_comm **out, fwa_comm *host, fwa_backend *backend, const fwa_nccl_options *options) {
     *out = NULL;
     if (backend->kind == FWA_BACKEND_CPU) {
         *out = host;
         return FWA_OK;
     }
     if (host->size == 1) return fwa_comm_self_create(out); // sums of one rank: nothing is read or moved
-    return fwa_comm_nccl_create(out, host, backend, &nccl);
+    return fwa_comm_nccl_create(out, host, backend, options);
 }
 
 void fwa_ranks_leave(fwa_comm *comm, const fwa_comm *host) {

@@ -84,9 +84,9 @@ static fwa_status build(fwa_trainer *t, bool plan_only) {
 
 static fwa_status connect(fwa_trainer *t) {
     const fwa_config *config = t->config;
-    const fwa_ranks_options options = {.max_ctas = FWA_RANKS_CTAS,
-                                       .deterministic = config->debug.deterministic,
-                                       .timeout_s = config->comm.first_timeout_s};
+    const fwa_nccl_options options = {.max_ctas = FWA_RANKS_CTAS,
+                                      .deterministic = config->debug.deterministic,
+                                      .timeout_s = config->comm.first_timeout_s};
     FWA_TRY(fwa_ranks_connect(&t->comm, t->world->all, t->backend, &options));
     FWA_TRY(fwa_ranks_connect(&t->sp, t->world->sp, t->backend, &options));
     t->acts->ctx.sp = t->sp;

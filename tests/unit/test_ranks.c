@@ -62,7 +62,7 @@ static void memory_of_the_cpu_is_moved_by_the_group_of_the_world(void **state) {
     fwa_world world = place(0, 1);
     fwa_backend *backend;
     fwa_comm *comm;
-    const fwa_ranks_options options = {.max_ctas = 8, .timeout_s = 1};
+    const fwa_nccl_options options = {.max_ctas = 8, .timeout_s = 1};
     check_ok(fwa_comm_self_create(&world.dp));
     check_ok(fwa_backend_create(&backend, FWA_BACKEND_CPU, FWA_F32, 0, 1));
     check_ok(fwa_ranks_connect(&comm, world.dp, backend, &options));

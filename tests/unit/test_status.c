@@ -157,7 +157,6 @@ static void test_log_file(void **state) {
     snprintf(path, sizeof path, "%s/log.txt", folder);
     fwa_log_init(0, 2, "node7");
     assert_int_equal(fwa_log_open_file(path), FWA_OK);
-    fwa_log(FWA_LOG_DEBUG, "not shown");
     fwa_log_info("plain %d", 1);
     for (int i = 0; i < 100; i++) {
         char key[16];
