@@ -37,10 +37,11 @@ static fwa_status write_events(const fwa_report *report, const char *folder) {
     for (int i = 0; i < report->runs; i++) {
         const fwa_report_run *run = &report->run[i];
         const char *name = events_name(report, i);
+        const double time = run->count ? run->rows[0].time : 0;
+        const long long started = time >= 0 && time < 1e10 ? (long long)time : 0; // of its ten digits; NaN is none
         FWA_TRY(fwa_path_format(path, "%s/%s", folder, name));
         FWA_TRY(fwa_make_folders(path));
-        FWA_TRY(
-            fwa_path_format(path, "%s/%s/events.out.tfevents.%010lld.fwa", folder, name, (long long)run->rows[0].time));
+        FWA_TRY(fwa_path_format(path, "%s/%s/events.out.tfevents.%010lld.fwa", folder, name, started));
         FWA_TRY(fwa_tfevents_write(path, run->rows, run->count));
     }
     fwa_log_info("%d event files in %s", report->runs, folder);

@@ -28,9 +28,13 @@ static void join(char *out, size_t size, const char *folder, const char *name) {
 
 // Exactly what write_finished writes: a file that was damaged finishes nothing.
 int64_t fwa_run_finished_steps(const char *path) {
-    char file[1100], again[32], *text = NULL;
-    join(file, sizeof file, path, "FINISHED");
-    if (!fwa_path_is_file(file) || fwa_read_text(file, &text) != FWA_OK) return -1;
+    char file[FWA_PATH_MAX], again[32], *text = NULL;
+    if (fwa_path_format(file, "%s/FINISHED", path) != FWA_OK ||
+        (fwa_path_is_file(file) && fwa_read_text(file, &text) != FWA_OK)) {
+        fwa_log_warn("%s: it is not looked at", fwa_error_message());
+        fwa_error_clear();
+    }
+    if (!text) return -1;
     const int64_t steps = strtoll(text, NULL, 10);
     snprintf(again, sizeof again, "%lld\n", (long long)steps);
     const bool exact = steps >= 0 && strcmp(text, again) == 0;
