@@ -260,6 +260,6 @@ fwa_status fwa_world_agree_late(fwa_world *world, fwa_status mine) {
 void fwa_world_set_timeout(fwa_world *world, double seconds) {
     state_of(world)->timeout_s = seconds > 0 ? seconds : 0;
     world->all->set_timeout(world->all, seconds);
-    if (world->dp != world->all) world->dp->set_timeout(world->dp, seconds);
-    if (world->sp != world->all) world->sp->set_timeout(world->sp, seconds);
+    if (world->dp && world->dp != world->all) world->dp->set_timeout(world->dp, seconds);
+    if (world->sp && world->sp != world->all) world->sp->set_timeout(world->sp, seconds);
 }

@@ -209,7 +209,7 @@ static fwa_status measure(fwa_trainer *t, int steps) {
     step_losses losses = {.first = NAN, .last = NAN};
     step_times times = {0};
     fwa_status status = FWA_OK;
-    FWA_TRY_GOTO(open_times(&times, t->backend, steps), done);
+    FWA_TRY_GOTO(fwa_world_agree(t->world, open_times(&times, t->backend, steps)), done);
     FWA_TRY_GOTO(time_steps(t, &times, &losses), done);
     FWA_TRY_GOTO(check_losses(t, WARM_UP + steps, &losses), done);
     FWA_TRY_GOTO(print_result(t, &times, &losses), done);
