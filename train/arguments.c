@@ -76,3 +76,11 @@ fwa_status fwa_arguments_integer(const fwa_arguments *arguments, const char *nam
               "%s '%s': expected a whole number from %lld to %lld", name, text, (long long)low, (long long)high);
     return FWA_OK;
 }
+
+fwa_status fwa_arguments_choice(const fwa_arguments *arguments, const char *name, const char *const words[2],
+                                int standard, int *out) {
+    const char *value = fwa_arguments_value(arguments, name, words[standard]);
+    for (*out = 0; *out < 2; ++*out)
+        if (strcmp(value, words[*out]) == 0) return FWA_OK;
+    FWA_FAIL(FWA_USAGE, "%s '%s': expected %s or %s", name, value, words[0], words[1]);
+}

@@ -33,6 +33,9 @@ const char *fwa_arguments_value(const fwa_arguments *arguments, const char *name
 // A whole number in [low, high]; FWA_USAGE otherwise. *out is the standard where the option was not given.
 FWA_MUST_CHECK fwa_status fwa_arguments_integer(const fwa_arguments *arguments, const char *name, int64_t standard,
                                                 int64_t low, int64_t high, int64_t *out);
+// The number of the one of two words that was given; `standard` where the option was not. FWA_USAGE for another word.
+FWA_MUST_CHECK fwa_status fwa_arguments_choice(const fwa_arguments *arguments, const char *name,
+                                               const char *const words[2], int standard, int *out);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-// fwa data tokenize INPUT ... --out FOLDER | inspect SHARD ...
+// fwa data tokenize INPUT ... --out FOLDER | inspect SHARD ... | addition
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +14,6 @@ static bool is_jsonl(const char *path) {
     return dot && (strcmp(dot, ".jsonl") == 0 || strcmp(dot, ".ndjson") == 0);
 }
 
-// One word of those there are, by its number.
-static fwa_status choose(const fwa_arguments *a, const char *name, const char *const words[2], int standard, int *out) {
-    const char *value = fwa_arguments_value(a, name, words[standard]);
-    for (*out = 0; *out < 2; ++*out)
-        if (strcmp(value, words[*out]) == 0) return FWA_OK;
-    FWA_FAIL(FWA_USAGE, "%s '%s': expected %s or %s", name, value, words[0], words[1]);
-}
-
 static fwa_status choose_format(const fwa_arguments *a, fwa_tokenize_request *r) {
     static const char *const formats[2] = {"text", "jsonl"}, *const documents[2] = {"file", "line"};
     int jsonl, lines, standard = is_jsonl(a->at[0]);
@@ -29,8 +21,8 @@ static fwa_status choose_format(const fwa_arguments *a, fwa_tokenize_request *r)
         FWA_CHECK(is_jsonl(a->at[i]) == standard, FWA_USAGE,
                   "fwa data tokenize: %s and %s: expected all text or all JSONL (*.jsonl, *.ndjson), or --format",
                   a->at[0], a->at[i]);
-    FWA_TRY(choose(a, "--format", formats, standard, &jsonl));
-    FWA_TRY(choose(a, "--documents", documents, jsonl, &lines));
+    FWA_TRY(fwa_arguments_choice(a, "--format", formats, standard, &jsonl));
+    FWA_TRY(fwa_arguments_choice(a, "--documents", documents, jsonl, &lines));
     FWA_CHECK(!jsonl || lines, FWA_USAGE, "--documents file: a line of JSONL is a document");
     r->jsonl = jsonl;
     r->lines = lines;
@@ -93,14 +85,15 @@ fwa_status fwa_cmd_data(fwa_world *world, int argc, char **argv) {
         char name[16];
         fwa_status (*run)(int, char **);
     } actions[] = {{"tokenize", "data tokenize", fwa_data_run_tokenize},
-                   {"inspect", "data inspect", fwa_data_run_inspect}};
+                   {"inspect", "data inspect", fwa_data_run_inspect},
+                   {"addition", "data addition", fwa_data_run_addition}};
     FWA_CHECK(world->size == 1, FWA_USAGE, "fwa data: %d processes, expected one: start it without mpirun",
               world->size);
-    FWA_CHECK(argc >= 2, FWA_USAGE, "fwa data: expected tokenize or inspect (fwa help data)");
+    FWA_CHECK(argc >= 2, FWA_USAGE, "fwa data: expected tokenize, inspect or addition (fwa help data)");
     for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
         if (strcmp(argv[1], actions[i].word) != 0) continue;
         argv[1] = actions[i].name;
         return actions[i].run(argc - 1, argv + 1);
     }
-    FWA_FAIL(FWA_USAGE, "fwa data '%s': expected tokenize or inspect", argv[1]);
+    FWA_FAIL(FWA_USAGE, "fwa data '%s': expected tokenize, inspect or addition", argv[1]);
 }

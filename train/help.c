@@ -205,8 +205,11 @@ static const fwa_command commands[] = {
     {"data",
      "tokenize INPUT ... --out FOLDER [--tokenizer FOLDER|bytes] [--format text|jsonl] [--field NAME]\n"
      "                [--documents file|line] [--val SHARE] [--seed N] [--shard-tokens N] [--threads N]\n"
-     "                | inspect SHARD ... [--tokenizer FOLDER|bytes] [--samples N] [--length N] [--json FILE]",
-     "make token shards from text, or look into them",
+     "                | inspect SHARD ... [--tokenizer FOLDER|bytes] [--samples N] [--length N] [--json FILE]\n"
+     "                | addition [--format bracket|paper] [--width-min N] [--width-max N] [--split train|val] [--seed "
+     "N]\n"
+     "                [--first N] [--examples N] [--json]",
+     "make token shards from text, look into them, or show examples of the addition task",
      "tokenize: text files, or JSONL (*.jsonl, *.ndjson) with an object a line, to FOLDER/train_000000.bin, ... and\n"
      "FOLDER/val_000000.bin, ..., each document behind the tokenizer's document mark. INPUT is a path, a pattern in\n"
      "quotes, or - for standard input. FOLDER must be new or empty; it is made when all is written, so a run that was\n"
@@ -227,7 +230,17 @@ static const fwa_command commands[] = {
      "\n"
      "  --tokenizer T      decodes; default data/gpt2 where there is one, else ids are shown\n"
      "  --samples N        documents shown, spread evenly (default 3), of each --length N tokens (default 48)\n"
-     "  --json FILE        the same numbers as an object\n",
+     "  --json FILE        the same numbers as an object\n"
+     "\n"
+     "addition: the examples that training draws, one a line (docs/addition.md). Without options those of\n"
+     "configs/addition/base.yaml; --format, the widths and --seed are the keys task.format, task.width_min,\n"
+     "task.width_max and run.seed.\n"
+     "\n"
+     "  --split S          train (default) or val\n"
+     "  --first N          number of the first one (default 0), of --examples N (default 10)\n"
+     "  --json             a line is an object: number, question, answer, tokens with begin and end, and answer_at, "
+     "the\n"
+     "                     place of the answer's first token\n",
      fwa_cmd_data},
     {"checkpoint",
      "list RUN ... | verify RUN_OR_CHECKPOINT ... | diff A B [--tolerance E]\n"

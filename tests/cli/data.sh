@@ -201,7 +201,7 @@ expect 2 "--json nowhere/facts.json"
 run "$FWA" data inspect 'none*.bin'
 expect 2 'none*.bin'
 run "$FWA" data
-expect 2 tokenize inspect
+expect 2 tokenize inspect addition
 run "$FWA" data fly
 expect 2 "'fly'"
 on 2 data inspect shards/train_000000.bin

@@ -1,4 +1,4 @@
-// fwa data: raw text to token shards, and what is in shards.
+// fwa data: raw text to token shards, what is in shards, and examples of the addition task.
 #ifndef FWA_TRAIN_DATA_DATA_H
 #define FWA_TRAIN_DATA_DATA_H
 
@@ -36,6 +36,7 @@ FWA_MUST_CHECK fwa_status fwa_data_tokenize(const fwa_tokenizer *tokenizer, cons
 // Commands behind `fwa data`; argv[0] is the name for messages.
 FWA_MUST_CHECK fwa_status fwa_data_run_tokenize(int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_data_run_inspect(int argc, char **argv);
+FWA_MUST_CHECK fwa_status fwa_data_run_addition(int argc, char **argv);
 
 #ifdef __cplusplus
 }
