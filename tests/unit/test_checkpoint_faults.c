@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "io/hdf5_rows.h"
 #include "tests/checkpoint_check.h"
 
 static const char *step_path(int64_t step, const char *file) {
@@ -59,6 +60,36 @@ static void damage_is_noticed(void **state) {
     check_passed_over(FWA_FORMAT, "manifest.json");
     check_ok(fwa_remove_folder(step_path(2, "")));
     check_passed_over(FWA_IO, "step_00000002");
+}
+
+static void set_attribute(hid_t dataset, const char *name, const int64_t *value) {
+    hid_t attribute = H5Aopen(dataset, name, H5P_DEFAULT);
+    assert_true(attribute >= 0 && H5Awrite(attribute, H5T_NATIVE_INT64, value) >= 0);
+    H5Aclose(attribute);
+}
+
+static void rows_of_another_tensor_are_refused(void **state) {
+    (void)state;
+    const struct {
+        int64_t shape[2], row_start;
+    } bad[] = {{{4, 3}, 3}, {{4, 3}, -1}, {{1, 3}, 0}, {{4, 5}, 1}, {{INT64_MIN, 3}, 1}};
+    double values[6] = {0};
+    fwa_named_tensor rows = {.name = "a", .shape = {4, 3}, .row_start = 1, .init = "constant 0"}, about;
+    rows.tensor = fwa_tensor_2d(values, FWA_F64, 2, 3);
+    fwa_hdf5_lock();
+    hid_t file = H5Fcreate(temp_path("rows.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    check_ok(fwa_rows_write(file, &rows));
+    hid_t dataset = H5Dopen2(file, "a", H5P_DEFAULT);
+    check_ok(fwa_rows_about(dataset, "a", &about));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        set_attribute(dataset, "shape", bad[i].shape);
+        set_attribute(dataset, "row_start", &bad[i].row_start);
+        check_status(fwa_rows_about(dataset, "a", &about), FWA_FORMAT);
+        check_message("dataset a: got [2, 3] f64 from row");
+    }
+    H5Dclose(dataset);
+    H5Fclose(file);
+    fwa_hdf5_unlock();
 }
 
 // Every byte of the manifest matters, or changes nothing that is read.
@@ -267,6 +298,7 @@ int main(void) {
         temp_test(killed_saves_leave_a_good_checkpoint), // first: forks
         temp_test(read_only_folder_is_named),
         temp_test(damage_is_noticed),
+        temp_test(rows_of_another_tensor_are_refused),
         temp_test(manifest_bytes),
         temp_test(newest_passes_over_what_is_no_checkpoint),
         temp_test(all_damaged_is_an_error),
