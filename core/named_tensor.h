@@ -19,6 +19,13 @@ typedef struct fwa_named_tensor {
     bool decay;                  // weight decay applies
 } fwa_named_tensor;
 
+// Whether these are of tensors with the same logical shape.
+static inline bool fwa_named_tensor_alike(const fwa_named_tensor *a, const fwa_named_tensor *b) {
+    bool alike = a->tensor.ndim == b->tensor.ndim;
+    for (int d = 0; alike && d < a->tensor.ndim; d++) alike = a->shape[d] == b->shape[d];
+    return alike;
+}
+
 #ifdef __cplusplus
 }
 #endif

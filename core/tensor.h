@@ -38,7 +38,11 @@ static inline bool fwa_tensor_present(fwa_tensor t) {
 }
 int64_t fwa_tensor_count(fwa_tensor t); // number of elements
 size_t fwa_tensor_bytes(fwa_tensor t);  // of the elements, strides not counted
-bool fwa_tensor_dense(fwa_tensor t);    // row-major without gaps
+// Element i of a dense tensor of f32 or f64 in host memory.
+static inline double fwa_tensor_real(fwa_tensor t, int64_t i) {
+    return t.dtype == FWA_F64 ? ((const double *)t.data)[i] : (double)((const float *)t.data)[i];
+}
+bool fwa_tensor_dense(fwa_tensor t); // row-major without gaps
 
 // The same elements under another shape: splits dimensions of any view ([R,P] -> [B,T,H,K]) and merges those that
 // follow each other without a gap. What is no such view (another count, rows that do not merge) comes back absent,

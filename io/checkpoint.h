@@ -69,6 +69,10 @@ const char *fwa_checkpoint_path(const fwa_checkpoint *checkpoint);
 // FWA_FORMAT if the parameter is missing or has another shape (names both shapes).
 FWA_MUST_CHECK fwa_status fwa_checkpoint_read(fwa_checkpoint *checkpoint, fwa_checkpoint_part part,
                                               fwa_named_tensor *to);
+// The same of all rows of parameter `index` as they are stored, in new memory: the caller frees whole->tensor.data,
+// which is NULL after a failure.
+FWA_MUST_CHECK fwa_status fwa_checkpoint_read_whole(fwa_checkpoint *checkpoint, fwa_checkpoint_part part, int index,
+                                                    fwa_named_tensor *whole);
 // Number of parameters in it, and their names, to notice what a model lacks.
 int fwa_checkpoint_count(const fwa_checkpoint *checkpoint);
 const char *fwa_checkpoint_name(const fwa_checkpoint *checkpoint, int index);

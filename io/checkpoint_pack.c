@@ -8,16 +8,11 @@
 #include "io/hdf5_rows.h"
 
 static fwa_status pack_tensor(fwa_checkpoint *checkpoint, hid_t file, int index) {
-    fwa_named_tensor whole = *fwa_checkpoint_about(checkpoint, index);
-    size_t bytes = fwa_tensor_bytes(whole.tensor);
-    whole.tensor.data = malloc(bytes ? bytes : 1);
-    FWA_CHECK(whole.tensor.data, FWA_MEMORY, "no memory for %zu bytes of %s", bytes, whole.name);
-    fwa_status status;
-    FWA_TRY_GOTO(fwa_checkpoint_read(checkpoint, FWA_PART_MASTER, &whole), done);
+    fwa_named_tensor whole;
+    FWA_TRY(fwa_checkpoint_read_whole(checkpoint, FWA_PART_MASTER, index, &whole));
     fwa_hdf5_lock();
-    status = fwa_rows_write(file, &whole);
+    const fwa_status status = fwa_rows_write(file, &whole);
     fwa_hdf5_unlock();
-done:
     free(whole.tensor.data);
     return status;
 }

@@ -146,11 +146,6 @@ static fwa_status read_pieces(fwa_checkpoint *checkpoint, int part, const fwa_in
     return FWA_OK;
 }
 
-static bool same_shape(const fwa_named_tensor *a, const fwa_named_tensor *b) {
-    size_t bytes = (size_t)a->tensor.ndim * sizeof *a->shape;
-    return a->tensor.ndim == b->tensor.ndim && memcmp(a->shape, b->shape, bytes) == 0;
-}
-
 fwa_status fwa_checkpoint_read(fwa_checkpoint *checkpoint, fwa_checkpoint_part part, fwa_named_tensor *to) {
     FWA_TRY(fwa_rows_check(to));
     const fwa_index_entry *entry = fwa_index_find(&checkpoint->index, to->name);
@@ -158,7 +153,7 @@ fwa_status fwa_checkpoint_read(fwa_checkpoint *checkpoint, fwa_checkpoint_part p
               checkpoint->path, fwa_part_names[part], to->name,
               entry ? "it holds weights alone, as fwa import makes it; start from it with --init-from"
                     : "it was written by another model");
-    if (!same_shape(&entry->about, to)) {
+    if (!fwa_named_tensor_alike(&entry->about, to)) {
         char found[96], expected[96];
         FWA_FAIL(FWA_FORMAT, "parameter %s of checkpoint %s is %s: expected %s by the model", to->name,
                  checkpoint->path, fwa_tensor_text(entry->about.tensor, found),
@@ -169,6 +164,19 @@ fwa_status fwa_checkpoint_read(fwa_checkpoint *checkpoint, fwa_checkpoint_part p
     fwa_hdf5_unlock();
     FWA_TRY(status);
     return FWA_OK;
+}
+
+fwa_status fwa_checkpoint_read_whole(fwa_checkpoint *checkpoint, fwa_checkpoint_part part, int index,
+                                     fwa_named_tensor *whole) {
+    *whole = *fwa_checkpoint_about(checkpoint, index);
+    const size_t bytes = fwa_tensor_bytes(whole->tensor);
+    void *data = whole->tensor.data = malloc(bytes ? bytes : 1);
+    FWA_CHECK(data, FWA_MEMORY, "no memory for %zu bytes of %s", bytes, whole->name);
+    const fwa_status status = fwa_checkpoint_read(checkpoint, part, whole);
+    if (status == FWA_OK) return FWA_OK;
+    free(data);
+    whole->tensor.data = NULL;
+    return fwa_error_pass(status, __FILE__, __LINE__, __func__);
 }
 
 // Opens one candidate of fwa_checkpoint_newest; *path stays NULL if it is damaged.

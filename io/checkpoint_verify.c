@@ -6,10 +6,8 @@
 
 static fwa_status check_finite(const fwa_named_tensor *whole, const char *part, const char *path) {
     const int64_t count = fwa_tensor_count(whole->tensor);
-    const float *f32 = whole->tensor.data;
-    const double *f64 = whole->tensor.data;
     for (int64_t i = 0; i < count; i++) {
-        double value = whole->tensor.dtype == FWA_F64 ? f64[i] : (double)f32[i];
+        const double value = fwa_tensor_real(whole->tensor, i);
         FWA_CHECK(isfinite(value), FWA_FORMAT, "%s/%s of %s: value %lld is %g, expected a finite one", part,
                   whole->name, path, (long long)i, value);
     }
@@ -18,12 +16,9 @@ static fwa_status check_finite(const fwa_named_tensor *whole, const char *part, 
 
 static fwa_status check_tensor(fwa_checkpoint *checkpoint, fwa_checkpoint_part part, int index) {
     if (!fwa_checkpoint_has(checkpoint, part, index)) return FWA_OK;
-    fwa_named_tensor whole = *fwa_checkpoint_about(checkpoint, index);
-    size_t bytes = fwa_tensor_bytes(whole.tensor);
-    whole.tensor.data = malloc(bytes ? bytes : 1);
-    FWA_CHECK(whole.tensor.data, FWA_MEMORY, "no memory for %zu bytes of %s", bytes, whole.name);
-    fwa_status status = fwa_checkpoint_read(checkpoint, part, &whole);
-    if (status == FWA_OK) status = check_finite(&whole, fwa_part_names[part], fwa_checkpoint_path(checkpoint));
+    fwa_named_tensor whole;
+    FWA_TRY(fwa_checkpoint_read_whole(checkpoint, part, index, &whole));
+    const fwa_status status = check_finite(&whole, fwa_part_names[part], fwa_checkpoint_path(checkpoint));
     free(whole.tensor.data);
     return status;
 }

@@ -22,29 +22,13 @@ static int find(const fwa_checkpoint *checkpoint, const char *name) {
     return -1;
 }
 
-static bool same_shape(const fwa_named_tensor *a, const fwa_named_tensor *b) {
-    return a->tensor.ndim == b->tensor.ndim &&
-           memcmp(a->shape, b->shape, (size_t)a->tensor.ndim * sizeof *a->shape) == 0;
-}
-
-static fwa_status read_whole(fwa_checkpoint *checkpoint, fwa_checkpoint_part part, fwa_named_tensor *whole) {
-    size_t bytes = fwa_tensor_bytes(whole->tensor);
-    whole->tensor.data = malloc(bytes ? bytes : 1);
-    FWA_CHECK(whole->tensor.data, FWA_MEMORY, "no memory for %zu bytes of %s", bytes, whole->name);
-    return fwa_checkpoint_read(checkpoint, part, whole);
-}
-
-static double value(const fwa_tensor *t, int64_t i) {
-    return t->dtype == FWA_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
-}
-
 // Both hold all values, dense.
 static void compare_values(comparison *c, const char *part, const fwa_named_tensor *a, const fwa_named_tensor *b) {
     const int64_t count = fwa_tensor_count(a->tensor);
     int64_t differ = 0, at = 0;
     double most = 0.0, squares = 0.0, size = 0.0;
     for (int64_t i = 0; i < count; i++) {
-        const double x = value(&a->tensor, i), y = value(&b->tensor, i), apart = fabs(x - y);
+        const double x = fwa_tensor_real(a->tensor, i), y = fwa_tensor_real(b->tensor, i), apart = fabs(x - y);
         size += y * y;
         if (x == y && signbit(x) == signbit(y)) continue;
         differ++;
@@ -61,26 +45,27 @@ static void compare_values(comparison *c, const char *part, const fwa_named_tens
     c->different++;
     fprintf(c->out,
             "%s/%s: %" PRId64 " of %" PRId64 " values differ, relative RMS %.3g; most at %" PRId64 ": %.9g and %.9g\n",
-            part, a->name, differ, count, error, at, value(&a->tensor, at), value(&b->tensor, at));
+            part, a->name, differ, count, error, at, fwa_tensor_real(a->tensor, at), fwa_tensor_real(b->tensor, at));
 }
 
 static fwa_status compare_part(comparison *c, fwa_checkpoint_part part, int ia, int ib) {
     const char *name = fwa_checkpoint_part_name(part);
-    fwa_named_tensor a = *fwa_checkpoint_about(c->a, ia), b = *fwa_checkpoint_about(c->b, ib);
+    const fwa_named_tensor *a = fwa_checkpoint_about(c->a, ia), *b = fwa_checkpoint_about(c->b, ib);
     const bool in_a = fwa_checkpoint_has(c->a, part, ia), in_b = fwa_checkpoint_has(c->b, part, ib);
     if (!in_a && !in_b) return FWA_OK;
-    if (in_a != in_b || !same_shape(&a, &b)) {
+    if (in_a != in_b || !fwa_named_tensor_alike(a, b)) {
         char one[96], other[96];
         c->different++;
-        fprintf(c->out, "%s/%s: %s and %s\n", name, a.name, in_a ? fwa_tensor_text(a.tensor, one) : "none",
-                in_b ? fwa_tensor_text(b.tensor, other) : "none");
+        fprintf(c->out, "%s/%s: %s and %s\n", name, a->name, in_a ? fwa_tensor_text(a->tensor, one) : "none",
+                in_b ? fwa_tensor_text(b->tensor, other) : "none");
         return FWA_OK;
     }
-    fwa_status status = read_whole(c->a, part, &a);
-    if (status == FWA_OK) status = read_whole(c->b, part, &b);
-    if (status == FWA_OK) compare_values(c, name, &a, &b);
-    free(a.tensor.data);
-    free(b.tensor.data);
+    fwa_named_tensor one, other;
+    FWA_TRY(fwa_checkpoint_read_whole(c->a, part, ia, &one));
+    const fwa_status status = fwa_checkpoint_read_whole(c->b, part, ib, &other);
+    if (status == FWA_OK) compare_values(c, name, &one, &other);
+    free(one.tensor.data);
+    free(other.tensor.data);
     return status;
 }
 

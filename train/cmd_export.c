@@ -17,7 +17,7 @@
 #include "train/run.h"
 #include "train/setup.h"
 
-typedef struct export {
+typedef struct export_job {
     fwa_checkpoint *checkpoint;
     fwa_config *config;
     fwa_model_spec spec;
@@ -25,15 +25,14 @@ typedef struct export {
     bool bf16; // else as the masters are
     const char *tokenizer;
     int64_t logits; // tokens to write logits of; 0: none
-}
-export;
+} export_job;
 
-static fwa_dtype stored_type(const export *e, const fwa_named_tensor *about) {
+static fwa_dtype stored_type(const export_job *e, const fwa_named_tensor *about) {
     return e->bf16 ? FWA_BF16 : about->tensor.dtype;
 }
 
 // What the file has of parameter `index`: in LLaMA's layout without the rows of ids that do not exist.
-static fwa_status describe(const export *e, int index, fwa_safetensor *out) {
+static fwa_status describe(const export_job *e, int index, fwa_safetensor *out) {
     const fwa_named_tensor *about = fwa_checkpoint_about(e->checkpoint, index);
     char name[FWA_SAFETENSORS_NAME];
     int64_t shape[FWA_MAX_DIMS];
@@ -48,14 +47,10 @@ static fwa_status describe(const export *e, int index, fwa_safetensor *out) {
     return FWA_OK;
 }
 
-static double value_at(const fwa_tensor *tensor, int64_t i) {
-    return tensor->dtype == FWA_F64 ? ((const double *)tensor->data)[i] : (double)((const float *)tensor->data)[i];
-}
-
 // In place: elements become no wider.
 static void convert(fwa_tensor *tensor, int64_t count, double factor, bool bf16) {
     for (int64_t i = 0; i < count; i++) {
-        const double value = factor * value_at(tensor, i);
+        const double value = factor * fwa_tensor_real(*tensor, i);
         if (bf16)
             ((uint16_t *)tensor->data)[i] = fwa_bf16_from_float((float)value);
         else if (tensor->dtype == FWA_F64)
@@ -65,26 +60,23 @@ static void convert(fwa_tensor *tensor, int64_t count, double factor, bool bf16)
     }
 }
 
-static fwa_status put_parameter(const export *e, int index, const fwa_safetensor *as, fwa_safetensors_writer *writer) {
-    fwa_named_tensor whole = *fwa_checkpoint_about(e->checkpoint, index);
+static fwa_status put_parameter(const export_job *e, int index, const fwa_safetensor *as,
+                                fwa_safetensors_writer *writer) {
+    fwa_named_tensor whole;
+    FWA_TRY(fwa_checkpoint_read_whole(e->checkpoint, FWA_PART_MASTER, index, &whole));
     const double factor = e->layout == FWA_EXPORT_LLAMA ? fwa_llama_factor(whole.name, &e->spec) : 1.0;
-    fwa_status status;
-    whole.tensor.data = malloc(fwa_tensor_bytes(whole.tensor) + 1);
-    FWA_CHECK(whole.tensor.data, FWA_MEMORY, "no memory for %s", whole.name);
-    FWA_TRY_GOTO(fwa_checkpoint_read(e->checkpoint, FWA_PART_MASTER, &whole), done);
     if (factor != 1.0 || e->bf16) convert(&whole.tensor, fwa_tensor_count(whole.tensor), factor, e->bf16);
-    FWA_TRY_GOTO(fwa_safetensors_put(writer, whole.tensor.data, as->bytes), done);
-done:
+    const fwa_status status = fwa_safetensors_put(writer, whole.tensor.data, as->bytes);
     free(whole.tensor.data);
     return status;
 }
 
-static fwa_status put_all(const export *e, const fwa_safetensor *tensors, fwa_safetensors_writer *writer) {
+static fwa_status put_all(const export_job *e, const fwa_safetensor *tensors, fwa_safetensors_writer *writer) {
     for (int i = 0; i < fwa_checkpoint_count(e->checkpoint); i++) FWA_TRY(put_parameter(e, i, &tensors[i], writer));
     return FWA_OK;
 }
 
-static fwa_status write_weights(const export *e, const char *path) {
+static fwa_status write_weights(const export_job *e, const char *path) {
     const int count = fwa_checkpoint_count(e->checkpoint);
     fwa_safetensors_writer *writer = NULL;
     fwa_safetensor *tensors = calloc((size_t)count, sizeof *tensors);
@@ -100,7 +92,7 @@ done:
     return status;
 }
 
-static fwa_status write_description(const export *e, const char *path) {
+static fwa_status write_description(const export_job *e, const char *path) {
     const fwa_checkpoint_state *state = fwa_checkpoint_get_state(e->checkpoint);
     const fwa_named_tensor *first = fwa_checkpoint_about(e->checkpoint, 0);
     const char *type = e->bf16 ? "bfloat16" : first->tensor.dtype == FWA_F64 ? "float64" : "float32";
@@ -139,7 +131,7 @@ static fwa_status copy_tokenizer(const fwa_folder *folder, const char *from) {
                                 "\"add_prefix_space\": false, \"clean_up_tokenization_spaces\": false}\n");
 }
 
-static fwa_status fill_folder(const export *e, const fwa_folder *folder, const fwa_world *world,
+static fwa_status fill_folder(const export_job *e, const fwa_folder *folder, const fwa_world *world,
                               const fwa_arguments *arguments) {
     char path[FWA_PATH_MAX];
     FWA_TRY(fwa_folder_file(folder, "model.safetensors", path));
@@ -152,7 +144,7 @@ static fwa_status fill_folder(const export *e, const fwa_folder *folder, const f
     return fwa_export_logits(world, arguments, e->logits, path);
 }
 
-static fwa_status open_checkpoint(export *e, const char *source) {
+static fwa_status open_checkpoint(export_job *e, const char *source) {
     char path[2048];
     FWA_TRY(fwa_run_find_checkpoint(source, path));
     FWA_TRY(fwa_checkpoint_open(&e->checkpoint, path));
@@ -161,7 +153,7 @@ static fwa_status open_checkpoint(export *e, const char *source) {
     return e->layout == FWA_EXPORT_LLAMA ? fwa_llama_check(&e->spec) : FWA_OK;
 }
 
-static fwa_status write_all(export *e, const fwa_world *world, const fwa_arguments *arguments) {
+static fwa_status write_all(export_job *e, const fwa_world *world, const fwa_arguments *arguments) {
     fwa_folder folder;
     FWA_TRY(open_checkpoint(e, arguments->at[0]));
     FWA_TRY(fwa_folder_begin(&folder, arguments->at[1]));
@@ -175,7 +167,7 @@ static fwa_status write_all(export *e, const fwa_world *world, const fwa_argumen
     return FWA_OK;
 }
 
-static fwa_status read_options(export *e, const fwa_arguments *arguments) {
+static fwa_status read_options(export_job *e, const fwa_arguments *arguments) {
     const char *to = fwa_arguments_value(arguments, "--to", "safetensors");
     const char *dtype = fwa_arguments_value(arguments, "--dtype", "f32");
     FWA_CHECK(arguments->count >= 2, FWA_USAGE,
@@ -197,7 +189,7 @@ fwa_status fwa_cmd_export(fwa_world *world, int argc, char **argv) {
     static const fwa_option options[] = {
         {"--to", true}, {"--dtype", true}, {"--tokenizer", true}, {"--logits", true}, {NULL, false}};
     fwa_arguments arguments;
-    export e;
+    export_job e;
     memset(&e, 0, sizeof e);
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     FWA_TRY(read_options(&e, &arguments));
