@@ -55,12 +55,6 @@ fwa_status fwa_case_add(fwa_case *c, const char *path, int ndim, const int64_t *
     return FWA_OK;
 }
 
-// Puts the path in front of the message of a failure.
-static fwa_status name_file(fwa_status status, const char *path) {
-    if (status == FWA_OK) return FWA_OK;
-    return fwa_error_raise(status, __FILE__, __LINE__, __func__, "%s: %s", path, fwa_error_message());
-}
-
 // Sizes of a dataset of numbers.
 static fwa_status read_shape(hid_t dataset, const char *path, int *ndim, int64_t shape[FWA_MAX_DIMS]) {
     hid_t type = H5Dget_type(dataset), space = H5Dget_space(dataset);
@@ -127,7 +121,7 @@ fwa_status fwa_case_read(fwa_case *out, const char *path, const char *const *num
     fwa_hdf5_lock();
     fwa_status status = fwa_hdf5_open(&file, path);
     if (status == FWA_OK) {
-        status = name_file(read_file(out, file, numbers), path);
+        status = fwa_hdf5_name_file(read_file(out, file, numbers), path);
         H5Fclose(file);
     }
     fwa_hdf5_unlock();
@@ -181,7 +175,7 @@ static fwa_status write_file(const fwa_case *c, const char *path) {
     FWA_TRY(fwa_hdf5_create(&file, path));
     const fwa_status status = write_content(file, c);
     if (status != FWA_OK) fwa_hdf5_abandon(file);
-    FWA_TRY(name_file(status, path));
+    FWA_TRY(fwa_hdf5_name_file(status, path));
     return fwa_hdf5_finish(file, path);
 }
 
@@ -191,11 +185,8 @@ fwa_status fwa_case_write(const fwa_case *c, const char *path) {
     fwa_hdf5_lock();
     fwa_status status = write_file(c, temporary);
     fwa_hdf5_unlock();
-    if (status != FWA_OK) fwa_error_pass(status, __FILE__, __LINE__, __func__);
-    if (status != FWA_OK) goto failed;
-    FWA_TRY_GOTO(fwa_file_rename(temporary, path), failed);
+    if (status == FWA_OK) status = fwa_file_rename(temporary, path);
+    if (status != FWA_OK) unlink(temporary);
+    FWA_TRY(status);
     return FWA_OK;
-failed:
-    unlink(temporary);
-    return status;
 }

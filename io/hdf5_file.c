@@ -161,3 +161,8 @@ fwa_status fwa_hdf5_dtype(hid_t dataset, fwa_dtype *dtype) {
     *dtype = size == 4 ? FWA_F32 : FWA_F64;
     return FWA_OK;
 }
+
+fwa_status fwa_hdf5_name_file(fwa_status status, const char *path) {
+    FWA_CHECK(status == FWA_OK, status, "%s: %s", path, fwa_error_message());
+    return FWA_OK;
+}

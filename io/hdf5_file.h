@@ -21,6 +21,8 @@ void fwa_hdf5_unlock(void);
 // Innermost message of this thread's HDF5 errors, with errno's text alone where there is one. Ask before any other HDF5
 // call; valid until the next one of the thread.
 const char *fwa_hdf5_message(void);
+// Puts the path in front of the message of a failure inside a file; FWA_OK stays.
+FWA_MUST_CHECK fwa_status fwa_hdf5_name_file(fwa_status status, const char *path);
 // "/master/w of RUN/.../shard.rank00000.h5", for messages; valid until the next call of the thread.
 const char *fwa_hdf5_place(hid_t object);
 

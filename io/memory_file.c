@@ -18,15 +18,12 @@
 
 static fwa_status write_seal(const char *path) {
     char hex[HEX + 1];
-    fwa_status status = FWA_OK;
     FWA_TRY(fwa_file_digest(path, hex));
     FILE *file = fopen(path, "a");
     FWA_CHECK(file, FWA_IO, "cannot open %s: %s", path, strerror(errno));
     const bool written = fprintf(file, SEAL "%s", hex) > 0;
-    FWA_CHECK_GOTO(fclose(file) == 0 && written, FWA_IO, done, "cannot write %s: %s", path, strerror(errno));
-    FWA_TRY_GOTO(fwa_sync_path(path), done);
-done:
-    return status;
+    FWA_CHECK(fclose(file) == 0 && written, FWA_IO, "cannot write %s: %s", path, strerror(errno));
+    return fwa_sync_path(path);
 }
 
 // Before HDF5 sees it, which damage can make read anywhere.
@@ -91,10 +88,8 @@ static fwa_status write_file(const char *path, const fwa_memory_header *h, const
     hid_t file;
     FWA_TRY(fwa_hdf5_create(&file, path));
     const fwa_status status = write_content(file, h, tensors, count);
-    if (status != FWA_OK) {
-        fwa_hdf5_abandon(file);
-        return fwa_error_pass(status, __FILE__, __LINE__, __func__);
-    }
+    if (status != FWA_OK) fwa_hdf5_abandon(file);
+    FWA_TRY(status);
     return fwa_hdf5_finish(file, path);
 }
 
@@ -106,13 +101,10 @@ fwa_status fwa_memory_file_write(const char *path, const fwa_memory_header *h, c
     fwa_status status = write_file(temporary, h, tensors, count);
     fwa_hdf5_unlock();
     if (status == FWA_OK) status = write_seal(temporary);
-    if (status != FWA_OK) fwa_error_pass(status, __FILE__, __LINE__, __func__);
-    if (status != FWA_OK) goto failed;
-    FWA_TRY_GOTO(fwa_file_rename(temporary, path), failed);
+    if (status == FWA_OK) status = fwa_file_rename(temporary, path);
+    if (status != FWA_OK) unlink(temporary);
+    FWA_TRY(status);
     return FWA_OK;
-failed:
-    unlink(temporary);
-    return status;
 }
 
 // Sizes of a dataset, -1 dimensions for none.
@@ -181,14 +173,6 @@ static fwa_status read_tensors(hid_t file, const fwa_memory_tensor *tensors, int
     return FWA_OK;
 }
 
-// Messages from inside name the file.
-static fwa_status name_file(fwa_status status, const char *path) {
-    char message[1024];
-    if (status == FWA_OK) return FWA_OK;
-    snprintf(message, sizeof message, "%s", fwa_error_message());
-    return fwa_error_raise(status, __FILE__, __LINE__, __func__, "%s: %s", path, message);
-}
-
 fwa_status fwa_memory_file_read_header(const char *path, fwa_memory_header *header) {
     hid_t file;
     memset(header, 0, sizeof *header);
@@ -196,7 +180,7 @@ fwa_status fwa_memory_file_read_header(const char *path, fwa_memory_header *head
     fwa_hdf5_lock();
     fwa_status status = fwa_hdf5_open(&file, path);
     if (status == FWA_OK) {
-        status = name_file(read_header(file, header), path);
+        status = fwa_hdf5_name_file(read_header(file, header), path);
         H5Fclose(file);
     }
     fwa_hdf5_unlock();
@@ -208,7 +192,7 @@ fwa_status fwa_memory_file_read(const char *path, const fwa_memory_tensor *tenso
     fwa_hdf5_lock();
     fwa_status status = fwa_hdf5_open(&file, path);
     if (status == FWA_OK) {
-        status = name_file(read_tensors(file, tensors, count), path);
+        status = fwa_hdf5_name_file(read_tensors(file, tensors, count), path);
         H5Fclose(file);
     }
     fwa_hdf5_unlock();
