@@ -15,7 +15,7 @@
 #include "train/run.h"
 #include "train/setup.h"
 
-typedef struct import {
+typedef struct import_job {
     fwa_safetensors file;
     fwa_export_layout layout;
     fwa_config *config;
@@ -24,9 +24,9 @@ typedef struct import {
     fwa_named_tensor *weights;
     bool *taken; // [file.count]
     int64_t step, tokens;
-} import;
+} import_job;
 
-static void release(import *i) {
+static void release(import_job *i) {
     for (int p = 0; i->weights && p < i->model->params.count; p++) free(i->weights[p].tensor.data);
     free(i->weights);
     free(i->taken);
@@ -37,13 +37,13 @@ static void release(import *i) {
 }
 
 // The rows of a tensor that the file holds: LLaMA's layout has no row for ids that do not exist.
-static int64_t stored_rows(const import *in, const fwa_named_tensor *weight) {
+static int64_t stored_rows(const import_job *in, const fwa_named_tensor *weight) {
     const fwa_model_spec *spec = &in->model->spec;
     return in->layout == FWA_EXPORT_LLAMA && !strcmp(weight->name, "embedding.weight") ? fwa_min(spec->vocab, spec->N)
                                                                                        : weight->shape[0];
 }
 
-static fwa_status check_shape(const import *in, const fwa_named_tensor *weight, const fwa_safetensor *tensor) {
+static fwa_status check_shape(const import_job *in, const fwa_named_tensor *weight, const fwa_safetensor *tensor) {
     char wanted[96];
     bool same = tensor->ndim == weight->tensor.ndim;
     for (int d = 0; d < weight->tensor.ndim && same; d++)
@@ -54,7 +54,7 @@ static fwa_status check_shape(const import *in, const fwa_named_tensor *weight, 
     return FWA_OK;
 }
 
-static fwa_status read_weight(import *in, fwa_named_tensor *weight) {
+static fwa_status read_weight(import_job *in, fwa_named_tensor *weight) {
     char name[FWA_SAFETENSORS_NAME];
     snprintf(name, sizeof name, "%s", weight->name);
     FWA_CHECK(in->layout == FWA_EXPORT_OWN || fwa_llama_name(weight->name, name), FWA_CONFIG,
@@ -80,7 +80,7 @@ static bool needless(const char *name) { // tables that older files hold
     return strstr(name, "rotary_emb.inv_freq") || !strcmp(name, "lm_head.weight");
 }
 
-static fwa_status read_weights(import *in) {
+static fwa_status read_weights(import_job *in) {
     const fwa_params *params = &in->model->params;
     in->weights = calloc((size_t)params->count, sizeof *in->weights);
     in->taken = calloc((size_t)in->file.count + 1, sizeof *in->taken);
@@ -99,7 +99,7 @@ static fwa_status read_weights(import *in) {
     return FWA_OK;
 }
 
-static fwa_status write_checkpoint(const import *in, const char *run, const char *folder, const char *text) {
+static fwa_status write_checkpoint(const import_job *in, const char *run, const char *folder, const char *text) {
     const fwa_named_tensor *const parts[FWA_PART_COUNT] = {[FWA_PART_MASTER] = in->weights};
     char command[FWA_PATH_MAX];
     fwa_checkpoint_writer *writer = NULL;
@@ -136,7 +136,7 @@ static fwa_status check_new(const char *run) {
 }
 
 // The configuration first: a folder that has the checkpoint is complete, and what was interrupted can be started again.
-static fwa_status write_files(const import *in, const char *run, const char *folder) {
+static fwa_status write_files(const import_job *in, const char *run, const char *folder) {
     char path[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(path, "%s/config.yaml", run));
     char *text = fwa_config_text(in->config);
@@ -149,7 +149,7 @@ static fwa_status write_files(const import *in, const char *run, const char *fol
 }
 
 // Looks once more when no other process can come in between.
-static fwa_status write_run(const import *in, const char *run, const char *folder) {
+static fwa_status write_run(const import_job *in, const char *run, const char *folder) {
     int lock;
     FWA_TRY(fwa_make_folders(run));
     FWA_TRY(fwa_run_lock(run, &lock));
@@ -160,7 +160,7 @@ static fwa_status write_run(const import *in, const char *run, const char *folde
 }
 
 // The configuration with the run's own name, under the words of the command line.
-static fwa_status make_config(import *in, const char *path, const char *run, const fwa_arguments *arguments) {
+static fwa_status make_config(import_job *in, const char *path, const char *run, const fwa_arguments *arguments) {
     char dir[FWA_PATH_MAX], where[FWA_PATH_MAX + 16], name[FWA_PATH_MAX + 16], *text = NULL;
     const char *words[FWA_ARGUMENTS_MAX + 2];
     int count = 0;
@@ -179,7 +179,7 @@ static fwa_status make_config(import *in, const char *path, const char *run, con
     return fwa_config_finish(in->config);
 }
 
-static fwa_status make_model(import *in, const fwa_world *world) {
+static fwa_status make_model(import_job *in, const fwa_world *world) {
     fwa_model_spec spec;
     FWA_TRY(fwa_setup_model(&spec, in->config, fwa_source_vocab(in->config)));
     if (in->layout == FWA_EXPORT_LLAMA) FWA_TRY(fwa_llama_check(&spec));
@@ -187,7 +187,7 @@ static fwa_status make_model(import *in, const fwa_world *world) {
     return fwa_model_create(&in->model, &spec, in->backend, false);
 }
 
-static fwa_status read_all(import *in, const fwa_world *world, const fwa_arguments *arguments) {
+static fwa_status read_all(import_job *in, const fwa_world *world, const fwa_arguments *arguments) {
     char path[FWA_PATH_MAX], run[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(run, "%s", arguments->at[1]));
     fwa_path_trim(run);
@@ -207,7 +207,7 @@ static fwa_status read_all(import *in, const fwa_world *world, const fwa_argumen
 fwa_status fwa_cmd_import(fwa_world *world, int argc, char **argv) {
     static const fwa_option options[] = {{NULL, false}};
     fwa_arguments arguments;
-import in;
+    import_job in;
     memset(&in, 0, sizeof in);
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     FWA_CHECK(arguments.count >= 2, FWA_USAGE,
