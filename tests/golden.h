@@ -188,7 +188,9 @@ static inline int golden_each(const fwa_rule *rule, void (*visit)(hid_t, const c
         H5Fclose(file);
     }
     closedir(folder);
-    if (!files) fail_msg("no golden case of %s in %s", rule->name, golden_folder());
+    if (!files)
+        fail_msg("no golden case of %s in %s: tests/golden/make_case.py makes one from the step of the rule",
+                 rule->name, golden_folder());
     return files;
 }
 
