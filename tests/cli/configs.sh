@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every configuration there is can be planned, every rule has its own, and the number of parameters in a file's first
+# Every configuration there is can be planned, every rule with CUDA kernels has its own, and the number of parameters in a file's first
 # comment is that of its model. The points of a sweep over rows are the rows' own files; a short language model is that of
 # the long run.
 . "$(dirname "$0")/lib.sh"
@@ -62,11 +62,11 @@ for file in "$configs"/lm/short/*.yaml; do
 done
 
 run "$FWA" info
-rules=$(sed -n '/^Rules/,/^$/p' out | sed -n 's/^  \([a-z][^ ]*\) .*/\1/p')
-check "fwa info lists no rules" test -n "$rules"
+rules=$(sed -n '/^Rules/,/^$/p' out | sed -n 's/^  \([a-z][^ ]*\) .* cuda$/\1/p')
+check "fwa info lists no rules with CUDA kernels" test -n "$rules"
 for rule in $rules; do
     for folder in lm lm/medium lm/short addition; do
-        check "no configuration in $folder has rule $rule" grep -qxF "      rule: $rule" "$configs/$folder"/*.yaml
+        check "no configuration in configs/$folder has rule $rule" grep -qxF "      rule: $rule" "$configs/$folder"/*.yaml
     done
 done
 finish
