@@ -54,10 +54,11 @@ static const bit_name form_names[] = {
     {FWA_FORM_CHUNK, "chunk"},
     {0, NULL},
 };
-static const char *const core_names[FWA_CORE_COUNT] = {
+static const char *const core_names[] = {
     [FWA_CORE_ADDITIVE] = "additive", [FWA_CORE_DELTA] = "delta",         [FWA_CORE_COLUMN] = "column",
     [FWA_CORE_WINDOW] = "window",     [FWA_CORE_ATTENTION] = "attention",
 };
+_Static_assert(sizeof core_names / sizeof core_names[0] == FWA_CORE_COUNT, "the last core has no name");
 
 // Names of the bits that are set, "-" for none.
 static const char *bits_text(unsigned bits, const bit_name *names, char text[96]) {
@@ -104,6 +105,7 @@ static void print_rules(void) {
         printf("  %-*s%s\n", INDENT - 2, "", rule->title);
         printf("  %-*sequations: %s\n", INDENT - 2, "", rule->equations);
     }
+    printf("  (numbers of equations: arXiv:2608.27763; a page a rule: docs/math)\n");
     printf("\n");
 }
 

@@ -12,13 +12,22 @@ double fwa_flops_mixer_forward(const fwa_flops_mixer *mixer) {
     const double Hq = (double)mixer->Hq, H = (double)mixer->H, K = (double)mixer->K, V = (double)mixer->V;
     const double T = (double)mixer->T, C = (double)fwa_min(mixer->C, mixer->T);
     const double pair = Hq * K + H * V;
-    if (mixer->core == FWA_CORE_ATTENTION) return (T + 1) * pair;
-    double flops = (C + 1) * pair + 4 * H * K * V;
-    if (mixer->core == FWA_CORE_DELTA || mixer->core == FWA_CORE_WINDOW) {
-        flops += (C - 1) * (H * K + H * V) + 2 * H * K * V;
+    const double additive = (C + 1) * pair + 4 * H * K * V;
+    const double delta = additive + (C - 1) * (H * K + H * V) + 2 * H * K * V;
+    switch (mixer->core) { // no default: the compiler asks for the cost of a new core
+    case FWA_CORE_ADDITIVE:
+    case FWA_CORE_COLUMN:
+        return additive;
+    case FWA_CORE_DELTA:
+        return delta;
+    case FWA_CORE_WINDOW:
+        return delta + (double)(mixer->B - 1) * (C + 1) * H * V;
+    case FWA_CORE_ATTENTION:
+        return (T + 1) * pair;
+    case FWA_CORE_COUNT:
+        break;
     }
-    if (mixer->core == FWA_CORE_WINDOW) flops += (double)(mixer->B - 1) * (C + 1) * H * V;
-    return flops;
+    return NAN;
 }
 
 double fwa_flops_token(const fwa_flops_model *model) {
