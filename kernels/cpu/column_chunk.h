@@ -6,12 +6,12 @@
 //
 // and the gradient of S_i, from what comes after it, as coefficients of later queries and keys:
 //
-//   dS_i = dS diag(e_i) + sum_{t>=i} q_t (yo_t^i)^T - sum_{t>i} x_t (yr_t^i)^T      yo_t^i = (gamma_{i+1} o .. o
-//   gamma_t) o d_o_t
+//   dS_i = dS diag(e_i) + sum_{t>=i} q_t (yo_t^i)^T - sum_{t>i} x_t (yr_t^i)^T
 //
-// with yr_t^i = (gamma_{i+1} o .. o gamma_{t-1}) o dr_t. Between blocks these coefficients are brought to the state at
-// the block's edge, its reference, so that all columns share products with X X^T and Q X^T; inside a block every column
-// is stepped. Only products of decays occur: nothing is exponentiated or divided, and long decays underflow to 0.
+// with yo_t^i = (gamma_{i+1} o .. o gamma_t) o d_o_t and yr_t^i = (gamma_{i+1} o .. o gamma_{t-1}) o dr_t. Between
+// blocks these coefficients are brought to the state at the block's edge, its reference, so that all columns share
+// products with X X^T and Q X^T; inside a block every column is stepped. Only products of decays occur: nothing is
+// exponentiated or divided, and long decays underflow to 0.
 #ifndef FWA_KERNELS_CPU_COLUMN_CHUNK_H
 #define FWA_KERNELS_CPU_COLUMN_CHUNK_H
 

@@ -56,6 +56,7 @@ typedef struct fwa_core_impl {
     void (*backward)(const fwa_core_task *task, const fwa_core_grads *grads);
 } fwa_core_impl;
 
+// Each in core_<core>.c, which says where its forms stand.
 extern const fwa_core_impl FWA_T(fwa_core_additive), FWA_T(fwa_core_delta), FWA_T(fwa_core_window),
     FWA_T(fwa_core_attention);
 extern const fwa_core_impl FWA_T(fwa_core_column_additive), FWA_T(fwa_core_column_delta);

@@ -1,4 +1,5 @@
-// The additive core: S_t = gamma_t S_{t-1} + w_t sum_{j in I_t} x_j v_j^T. No unknowns inside a chunk.
+// The additive core: S_t = gamma_t S_{t-1} + w_t sum_{j in I_t} x_j v_j^T. No unknowns inside a chunk. Recurrent form:
+// steps.c; chunk and parallel form: chunk.c.
 #include "kernels/cpu/chunk.h"
 #include "kernels/cpu/steps.h"
 

@@ -1,5 +1,5 @@
-// The column core: step and decay for every value column, additive (r = v) or delta (r the residual). Recurrent form
-// step by step; chunk and parallel form in column_chunk.c.
+// The column core: step and decay for every value column, additive (r = v) or delta (r the residual). Recurrent form:
+// column_steps.c; chunk and parallel form: column_chunk.c.
 #include "kernels/cpu/column_chunk.h"
 #include "kernels/cpu/column_steps.h"
 
@@ -41,12 +41,12 @@ static void column_backward(const fwa_core_task *task, const fwa_core_grads *gra
     static void name##_backward(const fwa_core_task *task, const fwa_core_grads *grads) {                              \
         column_backward(task, grads, is_delta);                                                                        \
     }                                                                                                                  \
-    const fwa_core_impl FWA_T(fwa_core_##name) = {                                                                     \
+    const fwa_core_impl FWA_T(name) = {                                                                                \
         .saved = name##_saved,                                                                                         \
         .scratch = name##_scratch,                                                                                     \
         .forward = name##_forward,                                                                                     \
         .backward = name##_backward,                                                                                   \
     };
 
-COLUMN_CORE(column_additive, false)
-COLUMN_CORE(column_delta, true)
+COLUMN_CORE(fwa_core_column_additive, false)
+COLUMN_CORE(fwa_core_column_delta, true)

@@ -1,5 +1,6 @@
 // The delta core: S_t = gamma_t S_{t-1} + w_t x_t r_t^T, r_t = v_t - S_{t-1}^T x_t, where the decay acts first
-// v_t - gamma_t S_{t-1}^T x_t.
+// v_t - gamma_t S_{t-1}^T x_t. Recurrent form: steps.c; chunk and parallel form: chunk.c, around the system that is
+// solved here.
 //
 // In a chunk, with N_i the mask row that step i's residual sees and g_i the history factor (mask.h):
 //

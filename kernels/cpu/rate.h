@@ -39,9 +39,10 @@ typedef struct fwa_rate_impl {
     void (*backward)(const fwa_rate_task *task);
 } fwa_rate_impl;
 
-// Energy, ridge, normalised step, clamp (docs/math/README.md §6), with the mean energy or the largest eigenvalue.
+// rate_falcon.c: energy, ridge, normalised step, clamp (docs/math/README.md §6), with the mean energy or the largest
+// eigenvalue.
 extern const fwa_rate_impl FWA_T(fwa_rate_falcon), FWA_T(fwa_rate_falcon_top);
-extern const fwa_rate_impl FWA_T(fwa_rate_plain); // beta and log_decay as they come (docs/math/README.md §7)
-extern const fwa_rate_impl FWA_T(fwa_rate_none);  // attention: no weights
+// rate_plain.c: beta and log_decay as they come (docs/math/README.md §7); attention has no weights.
+extern const fwa_rate_impl FWA_T(fwa_rate_plain), FWA_T(fwa_rate_none);
 
 #endif

@@ -108,9 +108,3 @@ const fwa_rate_impl FWA_T(fwa_rate_falcon_top) = {
     .forward = falcon_forward,
     .backward = falcon_backward,
 };
-
-static void none_forward(const fwa_rate_task *task) {
-    (void)task;
-}
-
-const fwa_rate_impl FWA_T(fwa_rate_none) = {.forward = none_forward, .backward = none_forward};

@@ -1,4 +1,4 @@
-// The plain rate of rules whose inputs are the step and the decay themselves:
+// The plain rate, of rules whose inputs are the step and the decay themselves, and the rate of rules without either:
 //
 //   w = beta, 1 without one        gamma = e^{log_decay}, 1 without one
 //
@@ -27,3 +27,9 @@ static void plain_backward(const fwa_rate_task *task) {
 }
 
 const fwa_rate_impl FWA_T(fwa_rate_plain) = {.forward = plain_forward, .backward = plain_backward};
+
+static void none_forward(const fwa_rate_task *task) {
+    (void)task;
+}
+
+const fwa_rate_impl FWA_T(fwa_rate_none) = {.forward = none_forward, .backward = none_forward};

@@ -1,4 +1,5 @@
-// The column core, a step and a decay for every value column: falcon2 (4.4), additive in falcon2a (4.7).
+// The column core, a step and a decay for every value column: falcon2 (4.4), additive in falcon2a (4.7); recurrent, any
+// shape. The chunk form in bf16: chunk_column.cu.
 #include "kernels/cuda/steps.cuh"
 
 namespace fwa {
