@@ -55,6 +55,15 @@ void fwa_checkpoint_end(fwa_checkpoint_writer *writer);
 // none). One whose manifest does not fit its files is not counted.
 FWA_MUST_CHECK fwa_status fwa_checkpoint_prune(const char *run_dir, int64_t keep_last, int64_t keep_every);
 
+// Whoever trains in the run folder, before looking for a checkpoint: puts back a whole one that a replacement had moved
+// aside (RUN/checkpoints/.step_NNNNNNNN.old) when it was killed, where no other has taken its place.
+FWA_MUST_CHECK fwa_status fwa_checkpoint_recover(const char *run_dir);
+// Whoever trains in the run folder, from step `step` of the checkpoint at `path` on: moves checkpoints of later steps,
+// and one of this step that is not `path`, into a new folder RUN/checkpoints/set_aside_N, with a warning. They belong
+// to steps that are now taken another way, or are damaged; otherwise the next start would take one of them, and fewer
+// of the run's own were kept.
+FWA_MUST_CHECK fwa_status fwa_checkpoint_set_aside(const char *run_dir, int64_t step, const char *path);
+
 typedef struct fwa_checkpoint fwa_checkpoint;
 
 // Opens one checkpoint folder; checks manifest, sizes and digests. FWA_IO (missing), FWA_FORMAT (damaged).

@@ -43,6 +43,14 @@ static fwa_status open_checkpoints(const char *run_dir, DIR **folder) {
     return FWA_OK;
 }
 
+// The next entry, NULL behind the last one. A disk that fails in the middle of a list has not shown all there is.
+static fwa_status next_entry(DIR *folder, const char *run_dir, const struct dirent **entry) {
+    errno = 0;
+    *entry = readdir(folder);
+    FWA_CHECK(*entry || errno == 0, FWA_IO, "cannot list %s/checkpoints to its end: %s", run_dir, strerror(errno));
+    return FWA_OK;
+}
+
 fwa_status fwa_checkpoint_steps(const char *run_dir, int64_t **steps, int *count) {
     *steps = NULL;
     *count = 0;
@@ -51,7 +59,9 @@ fwa_status fwa_checkpoint_steps(const char *run_dir, int64_t **steps, int *count
     if (!folder) return FWA_OK;
     fwa_status status = FWA_OK;
     int capacity = 0;
-    for (const struct dirent *entry; (entry = readdir(folder));) {
+    for (const struct dirent *entry;;) {
+        FWA_TRY_GOTO(next_entry(folder, run_dir, &entry), done);
+        if (!entry) break;
         int64_t step = parse_step(entry->d_name);
         if (step < 0) continue;
         if (*count == capacity) {
@@ -73,18 +83,65 @@ done:
     return status;
 }
 
-fwa_status fwa_checkpoint_sweep(const char *run_dir) {
+// Step of ".step_00001000.old"; -1 for any other name.
+static int64_t parse_old(const char *name) {
+    const size_t length = strlen(name);
+    char step[64];
+    if (name[0] != '.' || length < 6 || length > sizeof step || strcmp(name + length - 4, ".old") != 0) return -1;
+    memcpy(step, name + 1, length - 5);
+    step[length - 5] = '\0';
+    return parse_step(step);
+}
+
+// Without an exchange of folders in one step (fwa_checkpoint_publish) there is a moment in which the older checkpoint
+// of this step stands aside, and no newer one in its place: who was killed then has it back.
+static fwa_status put_back(const char *run_dir, const char *name, bool *back) {
+    char old[FWA_PATH_MAX], final[FWA_PATH_MAX];
+    const int64_t step = parse_old(name);
+    int ranks;
+    *back = false;
+    if (step < 0) return FWA_OK;
+    FWA_TRY(fwa_checkpoint_folder(old, run_dir, ".", step, ".old"));
+    FWA_TRY(fwa_checkpoint_folder(final, run_dir, "", step, ""));
+    if (fwa_path_exists(final) || fwa_manifest_check(old, false, &ranks) != FWA_OK) {
+        fwa_error_clear();
+        return FWA_OK;
+    }
+    *back = rename(old, final) == 0;
+    FWA_CHECK(*back, FWA_IO, "cannot rename %s to %s: %s", old, final, strerror(errno));
+    return FWA_OK;
+}
+
+// Puts back what is whole; the rest is removed if `all` is to go.
+static fwa_status sweep_entry(const char *run_dir, const char *name, bool all) {
+    char path[FWA_PATH_MAX];
+    bool back;
+    if (strncmp(name, ".step_", 6) != 0) return FWA_OK;
+    FWA_TRY(put_back(run_dir, name, &back));
+    if (back || !all) return FWA_OK;
+    FWA_TRY(fwa_path_format(path, "%s/checkpoints/%s", run_dir, name));
+    return fwa_remove_folder(path);
+}
+
+static fwa_status sweep(const char *run_dir, bool all) {
     DIR *folder;
     FWA_TRY(open_checkpoints(run_dir, &folder));
     if (!folder) return FWA_OK;
     fwa_status status = FWA_OK;
-    for (const struct dirent *entry; (entry = readdir(folder));) {
-        if (strncmp(entry->d_name, ".step_", 6) != 0) continue;
-        char path[FWA_PATH_MAX];
-        FWA_TRY_GOTO(fwa_path_format(path, "%s/checkpoints/%s", run_dir, entry->d_name), done);
-        FWA_TRY_GOTO(fwa_remove_folder(path), done);
+    for (const struct dirent *entry;;) {
+        FWA_TRY_GOTO(next_entry(folder, run_dir, &entry), done);
+        if (!entry) break;
+        FWA_TRY_GOTO(sweep_entry(run_dir, entry->d_name, all), done);
     }
 done:
     closedir(folder);
     return status;
+}
+
+fwa_status fwa_checkpoint_sweep(const char *run_dir) {
+    return sweep(run_dir, true);
+}
+
+fwa_status fwa_checkpoint_recover(const char *run_dir) {
+    return sweep(run_dir, false);
 }

@@ -20,8 +20,11 @@ void fwa_shard_name(char name[FWA_SHARD_NAME_MAX], int rank); // shard.rank00000
 // RUN/checkpoints/<prefix>step_00001000<suffix>
 FWA_MUST_CHECK fwa_status fwa_checkpoint_folder(char path[FWA_PATH_MAX], const char *run_dir, const char *prefix,
                                                 int64_t step, const char *suffix);
-// Removes what an interrupted save or removal left behind: RUN/checkpoints/.step_*
+// Removes what an interrupted save or removal left behind, RUN/checkpoints/.step_*, but what fwa_checkpoint_recover
+// puts back.
 FWA_MUST_CHECK fwa_status fwa_checkpoint_sweep(const char *run_dir);
+// RUN/checkpoints/latest names that step.
+FWA_MUST_CHECK fwa_status fwa_checkpoint_name_latest(const char *run_dir, int64_t step);
 
 // manifest.json: every file of the folder with its size and digest; written last.
 FWA_MUST_CHECK fwa_status fwa_manifest_write(const char *folder, int64_t step, int ranks);

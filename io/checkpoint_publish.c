@@ -53,14 +53,6 @@ static fwa_status commit(fwa_checkpoint_writer *writer) {
     return FWA_OK;
 }
 
-static fwa_status write_latest(const fwa_checkpoint_writer *writer) {
-    char path[FWA_PATH_MAX], text[64];
-    FWA_TRY(fwa_path_format(path, "%s/checkpoints/latest", writer->run_dir));
-    snprintf(text, sizeof text, "%s\n", strrchr(writer->final, '/') + 1);
-    FWA_TRY(fwa_write_text(path, text));
-    return FWA_OK;
-}
-
 fwa_status fwa_checkpoint_publish(fwa_checkpoint_writer *writer, int ranks, const fwa_checkpoint_state *state) {
     FWA_CHECK(writer->rank == 0 && ranks > 0, FWA_ERROR, "rank %d publishes a checkpoint of %d ranks: expected rank 0",
               writer->rank, ranks);
@@ -72,7 +64,7 @@ fwa_status fwa_checkpoint_publish(fwa_checkpoint_writer *writer, int ranks, cons
     FWA_TRY(status);
     FWA_TRY(fwa_manifest_write(writer->temporary, writer->step, ranks));
     FWA_TRY(commit(writer));
-    if (write_latest(writer) != FWA_OK) {
+    if (fwa_checkpoint_name_latest(writer->run_dir, writer->step) != FWA_OK) {
         fwa_log_warn("%s is complete, but \"latest\" still names an older one: %s", writer->final, fwa_error_message());
     }
     return FWA_OK;

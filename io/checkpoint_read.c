@@ -9,6 +9,7 @@
 #include "io/hdf5_rows.h"
 
 #define OPEN_FILES_MAX 64
+#define LOOKS_MAX      20 // for the newest checkpoint of a run that removes those looked at
 
 struct fwa_checkpoint {
     char path[FWA_PATH_MAX];
@@ -179,13 +180,15 @@ fwa_status fwa_checkpoint_read_whole(fwa_checkpoint *checkpoint, fwa_checkpoint_
     return fwa_error_pass(status, __FILE__, __LINE__, __func__);
 }
 
-// Opens one candidate of fwa_checkpoint_newest; *path stays NULL if it is damaged.
-static fwa_status try_candidate(const char *candidate, char **path) {
+// Opens one candidate of fwa_checkpoint_newest; *path stays NULL if it is damaged, or (*gone) if the run that writes it
+// has removed it since it was listed.
+static fwa_status try_candidate(const char *candidate, char **path, bool *gone) {
     fwa_checkpoint *checkpoint;
     fwa_status status = fwa_checkpoint_open(&checkpoint, candidate);
     fwa_checkpoint_close(checkpoint);
     if (status == FWA_IO || status == FWA_FORMAT) {
-        fwa_log_warn("checkpoint %s is passed over: %s", candidate, fwa_error_message());
+        *gone = !fwa_path_exists(candidate);
+        if (!*gone) fwa_log_warn("checkpoint %s is passed over: %s", candidate, fwa_error_message());
         return FWA_OK;
     }
     FWA_TRY(status);
@@ -194,21 +197,31 @@ static fwa_status try_candidate(const char *candidate, char **path) {
     return FWA_OK;
 }
 
-fwa_status fwa_checkpoint_newest(const char *run_dir, char **path) {
-    *path = NULL;
+// *gone: a candidate was removed meanwhile, and there may be a newer one.
+static fwa_status look_for_newest(const char *run_dir, char **path, bool *gone) {
     int64_t *steps;
     int count;
+    *gone = false;
     FWA_TRY(fwa_checkpoint_steps(run_dir, &steps, &count));
     fwa_status status = FWA_OK;
-    for (int i = 0; i < count && !*path; i++) {
+    for (int i = 0; i < count && !*path && !*gone; i++) {
         char candidate[FWA_PATH_MAX];
         FWA_TRY_GOTO(fwa_checkpoint_folder(candidate, run_dir, "", steps[i], ""), done);
-        FWA_TRY_GOTO(try_candidate(candidate, path), done);
+        FWA_TRY_GOTO(try_candidate(candidate, path, gone), done);
     }
-    FWA_CHECK_GOTO(*path || count == 0, FWA_FORMAT, done,
+    FWA_CHECK_GOTO(*path || *gone || count == 0, FWA_FORMAT, done,
                    "all %d checkpoints in %s/checkpoints are damaged: move them away to start from the beginning",
                    count, run_dir);
 done:
     free(steps);
     return status;
+}
+
+fwa_status fwa_checkpoint_newest(const char *run_dir, char **path) {
+    bool gone = true;
+    *path = NULL;
+    for (int i = 0; i < LOOKS_MAX && gone; i++) FWA_TRY(look_for_newest(run_dir, path, &gone));
+    FWA_CHECK(!gone, FWA_IO, "%s removes its checkpoints faster than they are read: raise checkpoint.keep_last",
+              run_dir);
+    return FWA_OK;
 }

@@ -21,7 +21,13 @@
 typedef struct visit {
     fwa_status (*one)(struct visit *, const char *path, const char *name);
     int count, damaged;
+    bool in_run; // checkpoints are those that stand in a run folder, not named one by one
 } visit;
+
+// A run that trains removes old checkpoints, also while they are looked at.
+static bool is_gone(const visit *v, const char *path) {
+    return v->in_run && !fwa_path_exists(path);
+}
 
 static fwa_status visit_run(visit *v, const char *run) {
     int64_t *steps = NULL;
@@ -54,7 +60,10 @@ static fwa_status visit_word(visit *v, const char *word) {
         return v->one(v, word, name);
     printf("%s\n", word);
     int before = v->count;
-    FWA_TRY(visit_run(v, word));
+    v->in_run = true;
+    fwa_status status = visit_run(v, word);
+    v->in_run = false;
+    FWA_TRY(status);
     if (v->count == before) printf("  no checkpoints\n");
     return FWA_OK;
 }
@@ -98,6 +107,10 @@ static fwa_status list_one(visit *v, const char *path, const char *name) {
     v->count++;
     fwa_status status = fwa_checkpoint_open_quick(&checkpoint, path);
     printf("  %s", name);
+    if (status != FWA_OK && is_gone(v, path)) {
+        printf("  removed by its run just now\n");
+        return FWA_OK;
+    }
     print_time(path);
     printf("  %9s", fwa_text_bytes(folder_bytes(path), bytes));
     if (status != FWA_OK) {
@@ -115,7 +128,8 @@ static fwa_status list_one(visit *v, const char *path, const char *name) {
     return FWA_OK;
 }
 
-static fwa_status run_list(int argc, char **argv) {
+static fwa_status run_list(fwa_world *world, int argc, char **argv) {
+    (void)world;
     static const fwa_option options[] = {{NULL, false}};
     fwa_arguments arguments;
     visit v = {.one = list_one};
@@ -154,12 +168,17 @@ static fwa_status verify_one(visit *v, const char *path, const char *name) {
         return FWA_OK;
     }
     if (status != FWA_FORMAT && status != FWA_IO) return status;
+    if (is_gone(v, path)) {
+        printf("%s removed by its run just now\n", sums.told ? "   " : "");
+        return FWA_OK;
+    }
     if (!sums.told) printf(" damaged:\n    %s\n", fwa_error_message());
     v->damaged++;
     return FWA_OK;
 }
 
-static fwa_status run_verify(int argc, char **argv) {
+static fwa_status run_verify(fwa_world *world, int argc, char **argv) {
+    (void)world;
     static const fwa_option options[] = {{NULL, false}};
     fwa_arguments arguments;
     visit v = {.one = verify_one};
@@ -177,7 +196,8 @@ static fwa_status open_word(fwa_checkpoint **checkpoint, const char *word) {
     return fwa_checkpoint_open(checkpoint, path);
 }
 
-static fwa_status run_diff(int argc, char **argv) {
+static fwa_status run_diff(fwa_world *world, int argc, char **argv) {
+    (void)world;
     static const fwa_option options[] = {{"--tolerance", true}, {NULL, false}};
     fwa_arguments arguments;
     fwa_checkpoint *a = NULL, *b = NULL;
@@ -202,10 +222,16 @@ static fwa_status run_diff(int argc, char **argv) {
     return status;
 }
 
-static fwa_status run_pack(int argc, char **argv) {
+static fwa_status write_pack(void *user, fwa_checkpoint *checkpoint) {
+    const char *out = user;
+    FWA_TRY(fwa_checkpoint_pack(checkpoint, out));
+    printf("%s: %d parameters of %s\n", out, fwa_checkpoint_count(checkpoint), fwa_checkpoint_path(checkpoint));
+    return FWA_OK;
+}
+
+static fwa_status run_pack(fwa_world *world, int argc, char **argv) {
     static const fwa_option options[] = {{"--out", true}, {NULL, false}};
     fwa_arguments arguments;
-    fwa_checkpoint *checkpoint = NULL;
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     const char *out = fwa_arguments_value(&arguments, "--out", NULL);
     FWA_CHECK(arguments.count == 1 && out && out[0], FWA_USAGE,
@@ -213,19 +239,14 @@ static fwa_status run_pack(int argc, char **argv) {
     FWA_TRY(fwa_file_check_target("--out", out));
     FWA_CHECK(!fwa_path_exists(out), FWA_CONFIG, "--out %s: there is such a file already: remove it, or name another",
               out);
-    FWA_TRY(open_word(&checkpoint, arguments.at[0]));
-    fwa_status status = fwa_checkpoint_pack(checkpoint, out);
-    if (status == FWA_OK)
-        printf("%s: %d parameters of %s\n", out, fwa_checkpoint_count(checkpoint), fwa_checkpoint_path(checkpoint));
-    fwa_checkpoint_close(checkpoint);
-    return status;
+    return fwa_run_read_checkpoint(world, arguments.at[0], write_pack, (void *)out);
 }
 
 fwa_status fwa_cmd_checkpoint(fwa_world *world, int argc, char **argv) {
     static struct {
         const char *word;
         char name[20];
-        fwa_status (*run)(int, char **);
+        fwa_status (*run)(fwa_world *, int, char **);
     } actions[] = {{"list", "checkpoint list", run_list},
                    {"verify", "checkpoint verify", run_verify},
                    {"diff", "checkpoint diff", run_diff},
@@ -236,7 +257,7 @@ fwa_status fwa_cmd_checkpoint(fwa_world *world, int argc, char **argv) {
     for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
         if (strcmp(argv[1], actions[i].word) != 0) continue;
         argv[1] = actions[i].name;
-        return actions[i].run(argc - 1, argv + 1);
+        return actions[i].run(world, argc - 1, argv + 1);
     }
     FWA_FAIL(FWA_USAGE, "fwa checkpoint '%s': expected list, verify, diff or pack", argv[1]);
 }

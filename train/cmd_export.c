@@ -18,7 +18,9 @@
 #include "train/setup.h"
 
 typedef struct export_job {
-    fwa_checkpoint *checkpoint;
+    fwa_world *world;
+    const fwa_arguments *arguments;
+    fwa_checkpoint *checkpoint; // borrowed, while it is written
     fwa_config *config;
     fwa_model_spec spec;
     fwa_export_layout layout;
@@ -131,8 +133,7 @@ static fwa_status copy_tokenizer(const fwa_folder *folder, const char *from) {
                                 "\"add_prefix_space\": false, \"clean_up_tokenization_spaces\": false}\n");
 }
 
-static fwa_status fill_folder(const export_job *e, const fwa_folder *folder, const fwa_world *world,
-                              const fwa_arguments *arguments) {
+static fwa_status fill_folder(const export_job *e, const fwa_folder *folder) {
     char path[FWA_PATH_MAX];
     FWA_TRY(fwa_folder_file(folder, "model.safetensors", path));
     FWA_TRY(write_weights(e, path));
@@ -141,23 +142,25 @@ static fwa_status fill_folder(const export_job *e, const fwa_folder *folder, con
     if (e->tokenizer) FWA_TRY(copy_tokenizer(folder, e->tokenizer));
     if (!e->logits) return FWA_OK;
     FWA_TRY(fwa_folder_file(folder, "logits.safetensors", path));
-    return fwa_export_logits(world, arguments, e->logits, path);
+    return fwa_export_logits(e->world, fwa_checkpoint_path(e->checkpoint), e->arguments, e->logits, path);
 }
 
-static fwa_status open_checkpoint(export_job *e, const char *source) {
-    char path[2048];
-    FWA_TRY(fwa_run_find_checkpoint(source, path));
-    FWA_TRY(fwa_checkpoint_open(&e->checkpoint, path));
-    FWA_TRY(fwa_config_parse(&e->config, fwa_checkpoint_get_state(e->checkpoint)->config, path, NULL, 0));
+static fwa_status describe_model(export_job *e) {
+    fwa_config_destroy(e->config);
+    e->config = NULL;
+    FWA_TRY(fwa_config_parse(&e->config, fwa_checkpoint_get_state(e->checkpoint)->config,
+                             fwa_checkpoint_path(e->checkpoint), NULL, 0));
     FWA_TRY(fwa_setup_model(&e->spec, e->config, fwa_source_vocab(e->config)));
     return e->layout == FWA_EXPORT_LLAMA ? fwa_llama_check(&e->spec) : FWA_OK;
 }
 
-static fwa_status write_all(export_job *e, const fwa_world *world, const fwa_arguments *arguments) {
+static fwa_status write_all(void *user, fwa_checkpoint *checkpoint) {
+    export_job *e = user;
     fwa_folder folder;
-    FWA_TRY(open_checkpoint(e, arguments->at[0]));
-    FWA_TRY(fwa_folder_begin(&folder, arguments->at[1]));
-    fwa_status status = fill_folder(e, &folder, world, arguments);
+    e->checkpoint = checkpoint;
+    FWA_TRY(describe_model(e));
+    FWA_TRY(fwa_folder_begin(&folder, e->arguments->at[1]));
+    fwa_status status = fill_folder(e, &folder);
     if (status == FWA_OK) status = fwa_folder_end(&folder);
     if (status != FWA_OK) fwa_drop_folder(folder.temporary);
     FWA_TRY(status);
@@ -194,8 +197,9 @@ fwa_status fwa_cmd_export(fwa_world *world, int argc, char **argv) {
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     FWA_TRY(read_options(&e, &arguments));
     FWA_CHECK(world->size == 1, FWA_USAGE, "fwa export: start it without mpirun or srun");
-    fwa_status status = write_all(&e, world, &arguments);
-    fwa_checkpoint_close(e.checkpoint);
+    e.world = world;
+    e.arguments = &arguments;
+    fwa_status status = fwa_run_read_checkpoint(world, arguments.at[0], write_all, &e);
     fwa_config_destroy(e.config);
     return status;
 }

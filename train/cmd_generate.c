@@ -163,7 +163,7 @@ static fwa_status check_room(const session *s) {
     return FWA_OK;
 }
 
-static fwa_status open_session(session *s, const fwa_world *world, const char *run) {
+static fwa_status open_session(session *s, fwa_world *world, const char *run) {
     const request *r = s->ask;
     FWA_TRY(fwa_loaded_open(&s->loaded, world, run, r->words, r->word_count));
     FWA_TRY(open_tokenizer(s));
@@ -241,7 +241,7 @@ static fwa_status write_json(const session *s) {
     return fwa_write_stream(s->ask->json, out, &text);
 }
 
-static fwa_status run(session *s, const fwa_world *world, const char *run_or_checkpoint) {
+static fwa_status run(session *s, fwa_world *world, const char *run_or_checkpoint) {
     FWA_TRY(open_session(s, world, run_or_checkpoint));
     FWA_TRY(generate(s));
     log_result(s);

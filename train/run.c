@@ -1,6 +1,7 @@
 // The run folder and resuming.
 #include "train/run.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,30 +44,6 @@ int64_t fwa_run_finished_steps(const char *path) {
     return exact ? steps : -1;
 }
 
-fwa_status fwa_run_find_checkpoint(const char *run_or_checkpoint, char path[2048]) {
-    char file[FWA_PATH_MAX];
-    FWA_CHECK(strlen(run_or_checkpoint) < 1024, FWA_CONFIG, "%.200s...: expected a path of fewer than 1024 bytes",
-              run_or_checkpoint);
-    FWA_TRY(fwa_path_format(file, "%s/manifest.json", run_or_checkpoint));
-    if (fwa_path_exists(file)) {
-        snprintf(path, 2048, "%s", run_or_checkpoint);
-        return FWA_OK;
-    }
-    char *newest = NULL;
-    struct stat info;
-    FWA_CHECK(stat(run_or_checkpoint, &info) == 0, FWA_CONFIG,
-              "%s: no such run folder or checkpoint; expected a run folder, or RUN/checkpoints/step_NNNNNNNN",
-              run_or_checkpoint);
-    FWA_CHECK(S_ISDIR(info.st_mode), FWA_CONFIG, "%s is a file, expected the folder of a run or a checkpoint",
-              run_or_checkpoint);
-    FWA_TRY(fwa_checkpoint_newest(run_or_checkpoint, &newest));
-    FWA_CHECK(newest, FWA_CONFIG, "%s: holds no checkpoint (no manifest.json, no sound folder checkpoints/step_*)",
-              run_or_checkpoint);
-    snprintf(path, 2048, "%s", newest);
-    free(newest);
-    return FWA_OK;
-}
-
 static fwa_status decide_none(const fwa_run *run) {
     char folder[1100];
     char *newest = NULL;
@@ -100,7 +77,9 @@ fwa_status fwa_run_lock(const char *folder, int *lock) {
 }
 
 static fwa_status lock_folder(fwa_run *run) {
-    return run->lock >= 0 || !fwa_path_exists(run->path) ? FWA_OK : fwa_run_lock(run->path, &run->lock);
+    if (run->lock >= 0 || !fwa_path_exists(run->path)) return FWA_OK;
+    FWA_TRY(fwa_run_lock(run->path, &run->lock));
+    return fwa_checkpoint_recover(run->path);
 }
 
 static fwa_status decide_auto(fwa_run *run, decision *out) {
@@ -222,6 +201,15 @@ done:
     return status;
 }
 
+// The folder is that of a run on its way, from this checkpoint on: what says otherwise would end the next start, or
+// lead it elsewhere.
+static fwa_status go_back(const fwa_run *run, const fwa_trainer *trainer) {
+    char path[1100];
+    join(path, sizeof path, run->path, "FINISHED");
+    FWA_CHECK(unlink(path) == 0 || errno == ENOENT, FWA_IO, "cannot remove %s: %s", path, strerror(errno));
+    return run->resume[0] ? fwa_checkpoint_set_aside(run->path, trainer->step, run->resume) : FWA_OK;
+}
+
 static fwa_status open_folder(fwa_run *run, const fwa_trainer *trainer) {
     char path[1100];
     if (run->world->rank != 0) return FWA_OK;
@@ -232,6 +220,7 @@ static fwa_status open_folder(fwa_run *run, const fwa_trainer *trainer) {
     }
     join(path, sizeof path, run->path, "log.txt");
     FWA_TRY(fwa_log_open_file(path));
+    FWA_TRY(go_back(run, trainer));
     char *text = fwa_config_text(run->config);
     FWA_CHECK(text, FWA_MEMORY, "configuration: out of memory");
     join(path, sizeof path, run->path, "config.yaml");
@@ -259,7 +248,10 @@ static void read_choices(const fwa_run *run, const fwa_trainer *trainer) {
 
 fwa_status fwa_run_open(fwa_run *run, fwa_trainer *trainer) {
     read_choices(run, trainer);
-    FWA_TRY(fwa_world_agree(run->world, run->resume[0] ? restore(run, trainer) : FWA_OK));
+    if (run->resume[0]) {
+        FWA_TRY(fwa_run_same_checkpoint(run->world, run->resume));
+        FWA_TRY(fwa_world_agree(run->world, restore(run, trainer)));
+    }
     if (run->resume[0]) FWA_TRY(fwa_trainer_share(trainer));
     FWA_TRY(fwa_choices_share(trainer));
     return fwa_world_agree(run->world, open_folder(run, trainer));

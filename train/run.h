@@ -6,6 +6,7 @@
 #ifndef FWA_TRAIN_RUN_H
 #define FWA_TRAIN_RUN_H
 
+#include "io/checkpoint.h"
 #include "io/metrics.h"
 #include "train/trainer.h"
 
@@ -46,6 +47,13 @@ int64_t fwa_run_finished_steps(const char *path);
 
 // Not collective. A run folder's newest sound checkpoint, or the checkpoint itself, into path; FWA_CONFIG if neither.
 FWA_MUST_CHECK fwa_status fwa_run_find_checkpoint(const char *run_or_checkpoint, char path[2048]);
+typedef fwa_status (*fwa_run_reader)(void *user, fwa_checkpoint *checkpoint);
+// Opens what fwa_run_find_checkpoint finds on rank 0, on all ranks, and has it read. Where a run that trains has
+// removed it meanwhile, which a run does with old ones, `read` is called again with the newest one of then.
+FWA_MUST_CHECK fwa_status fwa_run_read_checkpoint(fwa_world *world, const char *run_or_checkpoint, fwa_run_reader read,
+                                                  void *user);
+// FWA_CONFIG where a rank finds another checkpoint under this path than rank 0.
+FWA_MUST_CHECK fwa_status fwa_run_same_checkpoint(fwa_world *world, const char *path);
 
 #ifdef __cplusplus
 }

@@ -103,10 +103,11 @@ static fwa_status write_file(const fwa_loaded *l, const answer *a, int64_t count
     return status == FWA_OK ? ended : status;
 }
 
-fwa_status fwa_export_logits(const fwa_world *world, const fwa_arguments *arguments, int64_t count, const char *path) {
+fwa_status fwa_export_logits(fwa_world *world, const char *checkpoint, const fwa_arguments *arguments, int64_t count,
+                             const char *path) {
     fwa_loaded loaded;
     answer a = {NULL, NULL, NULL, NULL};
-    fwa_status status = fwa_loaded_open(&loaded, world, arguments->at[0], arguments->at + 2, arguments->count - 2);
+    fwa_status status = fwa_loaded_open(&loaded, world, checkpoint, arguments->at + 2, arguments->count - 2);
     if (status == FWA_OK) status = compute(&loaded, count, &a);
     if (status == FWA_OK) status = write_file(&loaded, &a, count, path);
     release(&a);

@@ -2,6 +2,7 @@
 #include "train/eval/loaded.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "io/checkpoint.h"
@@ -40,35 +41,39 @@ static bool has_attention(const fwa_model_spec *spec) {
     return false;
 }
 
-static fwa_status build(fwa_loaded *l, fwa_checkpoint *checkpoint, const fwa_world *world, const char *const *settings,
-                        int count) {
+// What a checkpoint is opened into.
+typedef struct opening {
+    fwa_loaded *loaded;
+    const fwa_world *world;
+    const char *settings[FWA_ARGUMENTS_MAX + 2];
+    int count;
+} opening;
+
+static fwa_status build(void *user, fwa_checkpoint *checkpoint) {
+    const opening *o = user;
+    fwa_loaded *l = o->loaded;
     fwa_model_spec spec;
     const fwa_checkpoint_state *state = fwa_checkpoint_get_state(checkpoint);
+    fwa_loaded_close(l); // of an attempt before
+    snprintf(l->path, sizeof l->path, "%s", fwa_checkpoint_path(checkpoint));
     l->step = state->step;
-    FWA_TRY(fwa_config_parse(&l->config, state->config, l->path, settings, count));
+    FWA_TRY(fwa_config_parse(&l->config, state->config, l->path, o->settings, o->count));
     FWA_TRY(fwa_setup_model(&spec, l->config, fwa_source_vocab(l->config)));
     l->seq_len = fwa_source_length(l->config);
     l->attention = has_attention(&spec);
-    FWA_TRY(fwa_setup_backend(&l->backend, l->config, world, false));
+    FWA_TRY(fwa_setup_backend(&l->backend, l->config, o->world, false));
     l->backend->deterministic = true; // shapes are many: to measure each takes longer than it saves
     FWA_TRY(fwa_model_create(&l->model, &spec, l->backend, false));
     FWA_TRY(fwa_model_commit(l->model, l->backend, 0));
     return fwa_weights_read(l->model, l->backend, checkpoint, false);
 }
 
-fwa_status fwa_loaded_open(fwa_loaded *out, const fwa_world *world, const char *run_or_checkpoint,
-                           const char *const *words, int count) {
-    const char *settings[FWA_ARGUMENTS_MAX + 2];
-    int setting_count = 0;
-    fwa_checkpoint *checkpoint = NULL;
+fwa_status fwa_loaded_open(fwa_loaded *out, fwa_world *world, const char *run_or_checkpoint, const char *const *words,
+                           int count) {
+    opening o = {.loaded = out, .world = world};
     memset(out, 0, sizeof *out);
-    FWA_TRY(collect_settings(settings, &setting_count, words, count));
-    FWA_TRY(fwa_run_find_checkpoint(run_or_checkpoint, out->path));
-    FWA_TRY(fwa_checkpoint_open(&checkpoint, out->path));
-    fwa_status status = build(out, checkpoint, world, settings, setting_count);
-    fwa_checkpoint_close(checkpoint);
-    if (status != FWA_OK) return fwa_error_pass(status, __FILE__, __LINE__, __func__);
-    return FWA_OK;
+    FWA_TRY(fwa_world_agree_late(world, collect_settings(o.settings, &o.count, words, count)));
+    return fwa_run_read_checkpoint(world, run_or_checkpoint, build, &o);
 }
 
 void fwa_loaded_close(fwa_loaded *l) {

@@ -27,9 +27,9 @@ typedef struct fwa_loaded {
 // Whether a word of the command line is a setting, "key.path=value".
 bool fwa_loaded_is_setting(const char *word);
 // Opens a run folder's newest sound checkpoint, or a checkpoint. `words`: settings among them say where and how to
-// compute: run.backend, run.threads (of this machine unless given), train.precision; FWA_USAGE for others. Not
-// collective; callers agree on the status. *out is closed after a failure, too.
-FWA_MUST_CHECK fwa_status fwa_loaded_open(fwa_loaded *out, const fwa_world *world, const char *run_or_checkpoint,
+// compute: run.backend, run.threads (of this machine unless given), train.precision; FWA_USAGE for others.
+// Collective: all ranks open the same one. *out is closed after a failure, too.
+FWA_MUST_CHECK fwa_status fwa_loaded_open(fwa_loaded *out, fwa_world *world, const char *run_or_checkpoint,
                                           const char *const *words, int count);
 void fwa_loaded_close(fwa_loaded *loaded);
 // Opens `source` (io/tokenizer.h); FWA_CONFIG where it has ids that the model lacks. Not collective.
