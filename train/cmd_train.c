@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "dist/watchdog.h"
 #include "kernels/registry.h"
+#include "train/agreement.h"
 #include "train/arguments.h"
 #include "train/bench/profile.h"
 #include "train/commands.h"
@@ -243,15 +244,11 @@ static fwa_status make_up_validation(session *s) {
     return fwa_metrics_amend(s->run->metrics, loss);
 }
 
-static fwa_status init_from(fwa_trainer *trainer, const char *source) {
-    char path[2048];
-    fwa_checkpoint *checkpoint = NULL;
-    FWA_TRY(fwa_run_find_checkpoint(source, path));
-    FWA_TRY(fwa_checkpoint_open(&checkpoint, path));
-    fwa_status status = fwa_weights_read(trainer->model, trainer->backend, checkpoint, false);
-    fwa_checkpoint_close(checkpoint);
-    if (status == FWA_OK) fwa_log_info("weights from %s", path);
-    return status;
+static fwa_status read_weights(void *user, fwa_checkpoint *checkpoint) {
+    const fwa_trainer *trainer = user;
+    FWA_TRY(fwa_weights_read(trainer->model, trainer->backend, checkpoint, false));
+    fwa_log_info("weights from %s", fwa_checkpoint_path(checkpoint));
+    return FWA_OK;
 }
 
 // After a failure of a peer or of the device what is left, too, may wait for something that never comes: it keeps a
@@ -317,7 +314,7 @@ static fwa_status start(session *s, fwa_world *world, fwa_config *config, const 
     }
     FWA_TRY(fwa_trainer_create(&s->trainer, world, config, NULL, false));
     if (init && !s->run->resume[0]) {
-        FWA_TRY(fwa_world_agree(world, init_from(s->trainer, init)));
+        FWA_TRY(fwa_run_read_checkpoint(world, init, read_weights, s->trainer));
         FWA_TRY(fwa_trainer_share(s->trainer));
     }
     return train(s);
@@ -335,11 +332,13 @@ fwa_status fwa_cmd_train(fwa_world *world, int argc, char **argv) {
     fwa_config *config = NULL;
     session s;
     memset(&s, 0, sizeof s);
-    FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
+    FWA_TRY(fwa_world_agree(world, fwa_arguments_parse(&arguments, options, argc, argv)));
+    FWA_TRY(fwa_agree_options(world, options, &arguments));
     FWA_CHECK(arguments.count >= 1, FWA_USAGE,
               "fwa train: no configuration given; usage: fwa train CONFIG.yaml [key.path=value ...] (fwa help train)");
     fwa_status status =
         fwa_world_agree(world, fwa_config_load(&config, arguments.at[0], arguments.at + 1, arguments.count - 1));
+    if (status == FWA_OK) status = fwa_agree_config(world, config);
     if (status == FWA_OK)
         status = fwa_arguments_flag(&arguments, "--print-config") ? print_config(world, config)
                                                                   : start(&s, world, config, &arguments, argc, argv);

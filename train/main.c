@@ -12,8 +12,8 @@
 #include "core/log.h"
 #include "core/version.h"
 #include "io/checkpoint.h"
+#include "train/agreement.h"
 #include "train/commands.h"
-#include "train/environment.h"
 #include "train/help.h"
 
 static void add_place(fwa_cores *cores, int place) {
@@ -140,7 +140,7 @@ int main(int argc, char **argv) {
         return fwa_status_exit_code(status);
     }
     fwa_log_init(world->rank, world->size, world->host);
-    status = fwa_environment_agree(world);
+    status = fwa_agree_program(world);
     if (status == FWA_OK) status = fwa_hdf5_start();
     if (status == FWA_OK) status = command->run(world, argc - 1, argv + 1);
     return end(world, written(status));

@@ -7,6 +7,7 @@
 
 #include "dist/watchdog.h"
 #include "layers/shard.h"
+#include "train/agreement.h"
 #include "train/choices.h"
 #include "train/memory.h"
 #include "train/ranks.h"
@@ -108,6 +109,7 @@ static fwa_status check_same_backend(const fwa_trainer *t) {
 // Ranks that wait for each other come here only after all have built their part.
 static fwa_status join_ranks(fwa_trainer *t) {
     FWA_TRY(check_same_backend(t));
+    FWA_TRY(fwa_agree_data(t->world, t->source->fingerprint));
     FWA_TRY(fwa_world_agree(t->world, connect(t)));
     return fwa_world_agree(t->world, fwa_trainer_share(t));
 }

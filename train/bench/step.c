@@ -11,6 +11,7 @@
 
 #include "core/rng.h"
 #include "io/config.h"
+#include "train/agreement.h"
 #include "train/arguments.h"
 #include "train/bench/bench.h"
 #include "train/bench/guess.h"
@@ -260,11 +261,13 @@ fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
     fwa_trainer *trainer = NULL;
     int64_t steps;
     fwa_status status = FWA_OK;
-    FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
+    FWA_TRY(fwa_world_agree(world, fwa_arguments_parse(&arguments, options, argc, argv)));
+    FWA_TRY(fwa_agree_options(world, options, &arguments));
     FWA_CHECK(arguments.count >= 1, FWA_USAGE, "fwa bench step: no configuration given (fwa help bench)");
     FWA_TRY(fwa_arguments_integer(&arguments, "--steps", 20, 1, 100000, &steps));
     FWA_TRY_GOTO(
         fwa_world_agree(world, fwa_config_load(&config, arguments.at[0], arguments.at + 1, arguments.count - 1)), done);
+    FWA_TRY_GOTO(fwa_agree_config(world, config), done);
     FWA_TRY_GOTO(fwa_world_split(world, (int)config->parallel.sp), done);
     // A step moves logits by about D times the rate. At ten times this one a Transformer's loss may rise in its first
     // steps without a warm-up, so that the recipe's own would tell nothing.
