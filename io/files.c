@@ -37,6 +37,11 @@ void fwa_path_trim(char *path) {
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = '\0';
 }
 
+bool fwa_path_ends(const char *path, const char *ending) {
+    const size_t bytes = strlen(path), last = strlen(ending);
+    return bytes > last && strcmp(path + bytes - last, ending) == 0;
+}
+
 static const char *kind_of(mode_t mode) {
     if (S_ISDIR(mode)) return "a folder";
     if (S_ISREG(mode)) return "a file";
@@ -173,19 +178,6 @@ static fwa_status sync_parent(const char *path) {
     return fwa_sync_path(parent);
 }
 
-static fwa_status write_and_sync(const char *path, const void *bytes, size_t size) {
-    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    FWA_CHECK(file >= 0, FWA_IO, "cannot create %s: %s", path, strerror(errno));
-    fwa_status status;
-    FWA_TRY_GOTO(write_all(file, path, bytes, size), failed);
-    FWA_CHECK_GOTO(fsync(file) == 0, FWA_IO, failed, "cannot sync %s to disk: %s", path, strerror(errno));
-    FWA_CHECK(close(file) == 0, FWA_IO, "cannot close %s: %s", path, strerror(errno));
-    return FWA_OK;
-failed:
-    close(file);
-    return status;
-}
-
 static fwa_status write_through(const char *path, const void *bytes, size_t size) {
     int file = open(path, O_WRONLY | O_CLOEXEC);
     FWA_CHECK(file >= 0, FWA_IO, "cannot open %s: %s", path, strerror(errno));
@@ -201,18 +193,48 @@ fwa_status fwa_file_rename(const char *temporary, const char *path) {
     return FWA_OK;
 }
 
+// Tries for a lock, again and again for `tries` moments of 5 ms while another process has it. Not held then.
+static bool lock_within(int file, int tries) {
+    const struct timespec moment = {0, 5000000};
+    for (int i = 0; i < tries; i++) {
+        if (flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
+        nanosleep(&moment, NULL);
+    }
+    return false;
+}
+
+// The file that becomes another one by a rename, for this writer alone until it is closed: who else writes the same one
+// waits, ten seconds at most. Negative with errno where it cannot be made.
+static int open_temporary(const char *path) {
+    for (;;) {
+        struct stat mine, there;
+        const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (file < 0) return file;
+        (void)lock_within(file, 2000);
+        const bool renamed = fstat(file, &mine) != 0 || stat(path, &there) != 0 || mine.st_ino != there.st_ino;
+        if (!renamed) return file;
+        close(file);
+    }
+}
+
+static fwa_status fill_and_rename(int file, const char *temporary, const char *path, const void *bytes, size_t size) {
+    FWA_CHECK(ftruncate(file, 0) == 0, FWA_IO, "cannot empty %s: %s", temporary, strerror(errno));
+    FWA_TRY(write_all(file, temporary, bytes, size));
+    FWA_CHECK(fsync(file) == 0, FWA_IO, "cannot sync %s to disk: %s", temporary, strerror(errno));
+    FWA_CHECK(rename(temporary, path) == 0, FWA_IO, "cannot rename %s to %s: %s", temporary, path, strerror(errno));
+    return FWA_OK;
+}
+
 static fwa_status replace_file(const char *path, const void *bytes, size_t size) {
     char temporary[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(temporary, "%s.tmp", path));
-    fwa_status status;
-    FWA_TRY_GOTO(write_and_sync(temporary, bytes, size), failed);
-    FWA_CHECK_GOTO(rename(temporary, path) == 0, FWA_IO, failed, "cannot rename %s to %s: %s", temporary, path,
-                   strerror(errno));
-    FWA_TRY(sync_parent(path));
-    return FWA_OK;
-failed:
-    unlink(temporary);
-    return status;
+    const int file = open_temporary(temporary);
+    FWA_CHECK(file >= 0, FWA_IO, "cannot create %s: %s", temporary, strerror(errno));
+    const fwa_status status = fill_and_rename(file, temporary, path, bytes, size);
+    if (status != FWA_OK) unlink(temporary);
+    close(file);
+    FWA_TRY(status);
+    return sync_parent(path);
 }
 
 fwa_status fwa_write_bytes(const char *path, const void *bytes, size_t size) {
@@ -244,20 +266,11 @@ fwa_status fwa_write_stream(const char *path, FILE *stream, char **text) {
     return status;
 }
 
-// Who only looks whether a lock is held has it for a moment, too: it is tried again before it counts as held.
-static bool lock_soon(int file) {
-    const struct timespec moment = {0, 5000000};
-    for (int i = 0; i < 4; i++) {
-        if (flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
-        nanosleep(&moment, NULL);
-    }
-    return false;
-}
-
 fwa_status fwa_lock_file(const char *path, const char *what, int *lock) {
     *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     FWA_CHECK(*lock >= 0, FWA_IO, "cannot open %s: %s", path, strerror(errno));
-    if (lock_soon(*lock)) return FWA_OK;
+    // Who only looks whether a lock is held has it for a moment, too.
+    if (lock_within(*lock, 4)) return FWA_OK;
     close(*lock);
     *lock = -1;
     FWA_FAIL(FWA_CONFIG, "%s is in use by another fwa; wait for it, or choose another run.name", what);

@@ -18,13 +18,15 @@ extern "C" {
 // printf into a path; FWA_CONFIG if it gets too long.
 FWA_MUST_CHECK fwa_status fwa_path_format(char path[FWA_PATH_MAX], const char *format, ...) FWA_PRINTF(2, 3);
 void fwa_path_trim(char *path);                               // without slashes at its end, but for that of the root
+bool fwa_path_ends(const char *path, const char *ending);     // in `ending`, with more in front of it
 FWA_MUST_CHECK fwa_status fwa_make_folders(const char *path); // mkdir -p
 FWA_MUST_CHECK fwa_status fwa_read_text(const char *path,
                                         char **text); // whole FWA_INPUT_TEXT, NUL-terminated; caller frees
 // The same with its length, for a text that may hold NULs.
 FWA_MUST_CHECK fwa_status fwa_read_bytes(const char *path, char **text, size_t *length);
-// Writes `path`.tmp, syncs, renames: readers see the old or the new text, never a part. A link keeps pointing where it
-// does; what is no regular file (a pipe, /dev/stdout) is written to.
+// Writes `path`.tmp, syncs, renames: readers see the old or the new text, never a part, and of two processes that write
+// the same file one waits for the other. A link keeps pointing where it does; what is no regular file (a pipe,
+// /dev/stdout) is written to.
 FWA_MUST_CHECK fwa_status fwa_write_text(const char *path, const char *text);
 // Closes an open_memstream, whose text is at *text then. False where memory did not hold all that was printed, which
 // fclose alone does not tell: *text is freed and NULL.

@@ -1,5 +1,6 @@
 // File helpers: folders, whole texts, atomic replacement, digests, errors that name the file.
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <signal.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -143,6 +144,29 @@ static void free_bytes_of_what_does_not_exist_yet(void **state) {
     assert_true(fwa_free_bytes("not_there_either") > 0);
 }
 
+// 1 MB of one letter, so that writing it takes a moment.
+static char *letters(char letter) {
+    char *text = check_alloc(1000001);
+    memset(text, letter, 1000000);
+    text[1000000] = '\0';
+    return text;
+}
+
+static void two_processes_may_write_one_file(void **state) {
+    (void)state;
+    char *a = letters('a'), *b = letters('b'), *back = NULL;
+    int code = 0;
+    const pid_t other = fork();
+    for (int i = 0; i < 40 && code == 0; i++) code = fwa_write_text(temp_path("shared"), other ? a : b) != FWA_OK;
+    if (other == 0) _exit(code);
+    if (code) fail_msg("%s", fwa_error_message());
+    check_ok(fwa_read_text(temp_path("shared"), &back));
+    assert_true(strcmp(back, a) == 0 || strcmp(back, b) == 0);
+    free(back);
+    assert_true(waitpid(other, &code, 0) == other && code == 0);
+    assert_false(fwa_path_exists(temp_path("shared.tmp")));
+}
+
 static void long_paths_are_refused(void **state) {
     (void)state;
     char path[FWA_PATH_MAX], *name = check_alloc(FWA_PATH_MAX);
@@ -160,6 +184,7 @@ int main(void) {
         temp_test(texts_are_read_whole),
         temp_test(missing_files_are_named),
         temp_test(failed_write_keeps_the_old_text),
+        temp_test(two_processes_may_write_one_file),
         temp_test(digest_is_xxh3_of_the_contents),
         temp_test(free_bytes_of_what_does_not_exist_yet),
         temp_test(long_paths_are_refused),
