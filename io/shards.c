@@ -15,10 +15,9 @@
 #include "core/shape.h"
 #include "io/files.h"
 
-#define CHOICES_MAGIC 20240522
-#define SHARD_HINT    "copy the file again, or write it anew"
-#define SCAN_BLOCK    65536              // tokens
-#define FINGERPRINT   ((int64_t)1 << 20) // bytes of each end
+#define SHARD_HINT  "copy the file again, or write it anew"
+#define SCAN_BLOCK  65536              // tokens
+#define FINGERPRINT ((int64_t)1 << 20) // bytes of each end
 
 typedef struct shard_file {
     char *path;
@@ -68,8 +67,8 @@ static fwa_status check_header(shard_file *file) {
     memcpy(header, file->map, sizeof header);
     FWA_CHECK(header[0] == FWA_SHARD_MAGIC, FWA_FORMAT, "token shard %s has magic %d: expected %d; %s", file->path,
               header[0], FWA_SHARD_MAGIC,
-              header[0] == CHOICES_MAGIC ? "this is a multiple-choice set, not a stream of tokens"
-                                         : "is it another kind of file? " SHARD_HINT);
+              header[0] == FWA_CHOICES_MAGIC ? "this is a multiple-choice set, not a stream of tokens"
+                                             : "is it another kind of file? " SHARD_HINT);
     FWA_CHECK(header[1] == FWA_SHARD_VERSION, FWA_FORMAT,
               "token shard %s has version %d: expected %d (uint16 tokens); " SHARD_HINT, file->path, header[1],
               FWA_SHARD_VERSION);

@@ -13,6 +13,7 @@ extern "C" {
 #endif
 
 enum { FWA_SHARD_MAGIC = 20240520, FWA_SHARD_VERSION = 1, FWA_SHARD_HEADER = 1024 }; // bytes
+enum { FWA_CHOICES_MAGIC = 20240522 };                                               // of a multiple-choice set
 
 typedef struct fwa_shards fwa_shards;
 

@@ -25,6 +25,13 @@ static inline size_t fwa_utf8_bytes(const unsigned char *text, size_t bytes) {
     return length;
 }
 
+// Bytes of text[0..bytes) in front of the first that is no UTF-8; all of them where there is none.
+static inline size_t fwa_utf8_sound(const char *text, size_t bytes) {
+    size_t at = 0, length;
+    while (at < bytes && (length = fwa_utf8_bytes((const unsigned char *)text + at, bytes - at)) > 0) at += length;
+    return at;
+}
+
 // Bytes to skip at the start of line `number` (from 1 on) of JSONL: those of a byte order mark, which a file may begin
 // with.
 static inline size_t fwa_utf8_mark(int64_t number, const char *line, size_t bytes) {

@@ -90,15 +90,6 @@ static fwa_status read_request(const fwa_arguments *a, request *r) {
     return FWA_OK;
 }
 
-static fwa_status check_utf8(const char *text, size_t bytes, const char *name) {
-    for (size_t i = 0; i < bytes;) {
-        const size_t length = fwa_utf8_bytes((const unsigned char *)text + i, bytes - i);
-        FWA_CHECK(length > 0, FWA_FORMAT, "%s: byte %zu (0x%02X) is no UTF-8", name, i, (unsigned char)text[i]);
-        i += length;
-    }
-    return FWA_OK;
-}
-
 static fwa_status read_stream(const char *path, fwa_text *text) {
     const bool standard = strcmp(path, "-") == 0;
     if (!standard) FWA_TRY(fwa_input_check(path, FWA_INPUT_STREAM));
@@ -117,7 +108,9 @@ static fwa_status read_stream(const char *path, fwa_text *text) {
 }
 
 static fwa_status encode(session *s, const fwa_text *text, const char *name) {
-    FWA_TRY(check_utf8(text->at, text->count, name));
+    const size_t sound = fwa_utf8_sound(text->at, text->count);
+    FWA_CHECK(sound == text->count, FWA_FORMAT, "%s: byte %zu (0x%02X) is no UTF-8", name, sound,
+              (unsigned char)text->at[sound]);
     return fwa_tokenizer_encode(s->tokenizer, text->at, text->count, &s->taken);
 }
 

@@ -41,11 +41,6 @@ static bool is_empty_folder(const char *path) {
     return empty;
 }
 
-static bool ends_with(const char *text, const char *end) {
-    const size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
 // Shards that a run left behind which did not come to its end.
 static fwa_status remove_shards(const char *path) {
     char shard[FWA_PATH_MAX];
@@ -53,7 +48,7 @@ static fwa_status remove_shards(const char *path) {
     FWA_CHECK(folder, FWA_IO, "cannot read %s: %s", path, strerror(errno));
     fwa_status status = FWA_OK;
     for (struct dirent *entry; status == FWA_OK && (entry = readdir(folder));) {
-        if (!ends_with(entry->d_name, ".bin")) continue;
+        if (!fwa_path_ends(entry->d_name, ".bin")) continue;
         status = fwa_path_format(shard, "%s/%s", path, entry->d_name);
         if (status == FWA_OK && unlink(shard) != 0)
             status =

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "io/files.h"
+#include "io/shards.h"
 #include "train/eval/questions.h"
 
-#define MAGIC  20240522
 #define HEADER 1024 // bytes
 #define START  65535
 
@@ -41,9 +41,9 @@ static fwa_status check_header(const fwa_questions *q, size_t bytes, int32_t *ex
     FWA_CHECK(bytes >= HEADER, FWA_FORMAT, "%s has %zu bytes: expected a header of %d and examples", q->path, bytes,
               HEADER);
     memcpy(header, q->map, sizeof header);
-    FWA_CHECK(header[0] == MAGIC && header[1] == 1, FWA_FORMAT,
+    FWA_CHECK(header[0] == FWA_CHOICES_MAGIC && header[1] == 1, FWA_FORMAT,
               "%s has magic %d, version %d: expected %d, 1, a multiple-choice set%s", q->path, header[0], header[1],
-              MAGIC, header[0] == 20240520 ? "; this is a stream of tokens (--task ppl)" : "");
+              FWA_CHOICES_MAGIC, header[0] == FWA_SHARD_MAGIC ? "; this is a stream of tokens (--task ppl)" : "");
     FWA_CHECK(header[2] > 0, FWA_FORMAT, "%s counts %d examples, expected at least 1", q->path, header[2]);
     *examples = header[2];
     return FWA_OK;

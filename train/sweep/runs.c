@@ -312,12 +312,16 @@ void fwa_sweep_words_free(char **words) {
     free(words);
 }
 
-void fwa_sweep_state_text(const fwa_sweep_run *run, char text[64]) {
+const char *fwa_sweep_state_name(fwa_sweep_state state) {
     static const char *const names[] = {"new", "stopped", "running", "failed", "finished", "other configuration"};
+    return names[state];
+}
+
+void fwa_sweep_state_text(const fwa_sweep_run *run, char text[64]) {
     if (run->state == FWA_SWEEP_STOPPED)
         snprintf(text, 64, "stopped at %lld", (long long)run->step);
     else if (run->state == FWA_SWEEP_FAILED)
         snprintf(text, 64, "failed (%d)", run->code);
     else
-        snprintf(text, 64, "%s", names[run->state]);
+        snprintf(text, 64, "%s", fwa_sweep_state_name(run->state));
 }

@@ -58,7 +58,8 @@ FWA_MUST_CHECK fwa_status fwa_sweep_run_note(fwa_sweep_run *run, int code);
 // with fwa_sweep_words_free.
 FWA_MUST_CHECK fwa_status fwa_sweep_words(const fwa_sweep_runs *runs, int index, char ***words);
 void fwa_sweep_words_free(char **words);
-// "finished", "stopped at 120", "failed (3)"
+const char *fwa_sweep_state_name(fwa_sweep_state state); // "finished", "stopped"
+// With what belongs to it: "stopped at 120", "failed (3)"
 void fwa_sweep_state_text(const fwa_sweep_run *run, char text[64]);
 
 #ifdef __cplusplus

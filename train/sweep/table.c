@@ -168,7 +168,6 @@ fwa_status fwa_sweep_table(const fwa_sweep_runs *runs, FILE *out) {
 }
 
 static void print_row(const fwa_sweep_runs *runs, int index, int shown, FILE *out) {
-    static const char *const states[] = {"new", "stopped", "running", "failed", "finished", "other configuration"};
     const fwa_sweep_run *run = &runs->run[index];
     fprintf(out, "%d,", index + 1);
     fwa_csv_field(run->point->name, out);
@@ -176,7 +175,7 @@ static void print_row(const fwa_sweep_runs *runs, int index, int shown, FILE *ou
         fputc(',', out);
         if (run->point->value[c]) fwa_csv_field(run->point->value[c], out);
     }
-    fprintf(out, ",%s,%s,", run->point->seed ? run->point->seed : "", states[run->state]);
+    fprintf(out, ",%s,%s,", run->point->seed ? run->point->seed : "", fwa_sweep_state_name(run->state));
     if (run->state == FWA_SWEEP_FAILED) fprintf(out, "%d", run->code);
     fprintf(out, ",%lld,%lld", (long long)run->step, (long long)run->skipped);
     for (int m = 0; m < shown; m++) fwa_csv_number(measure(run, m), out);
