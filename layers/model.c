@@ -97,8 +97,8 @@ static fwa_status plan_documents(fwa_activations *acts, const fwa_model *model, 
 }
 
 // Whether document starts are looked for in the tokens. Over a memory its owner does (fwa_memory_forget).
-static bool resets(const fwa_activations *acts, const fwa_model *model) {
-    return model->spec.reset_documents && !acts->ctx.memory;
+static bool resets(const fwa_activations *acts) {
+    return acts->model->spec.reset_documents && !acts->ctx.memory;
 }
 
 static fwa_status plan_activations(fwa_activations *acts, const fwa_model *model) {
@@ -108,7 +108,7 @@ static fwa_status plan_activations(fwa_activations *acts, const fwa_model *model
     size_t scratch_bytes = 0;
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->tokens, FWA_I32, 1, rows));
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->targets, FWA_I32, 1, rows));
-    if (resets(acts, model)) FWA_TRY(plan_documents(acts, model, &scratch_bytes));
+    if (resets(acts)) FWA_TRY(plan_documents(acts, model, &scratch_bytes));
     FWA_TRY(plan_stream(acts, D));
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->n, ctx->backend->compute, 2, stream));
     FWA_TRY(fwa_arena_plan(acts->kept, &acts->rstd, ctx->backend->master, 1, rows));
@@ -197,23 +197,24 @@ fwa_status fwa_model_load(fwa_activations *acts, const int32_t *tokens, const in
     return backend->upload(backend, backend->stream, acts->targets.data, targets, bytes);
 }
 
-static fwa_status find_documents(const fwa_model *model, const fwa_activations *acts) {
+static fwa_status find_documents(const fwa_activations *acts) {
     const fwa_layer_context *ctx = &acts->ctx;
     const int64_t B = ctx->B, T = ctx->T;
     fwa_tensor before = ctx->reset_before;
     if (fwa_tensor_present(before)) before = fwa_tensor_as_3d(before, B, before.shape[1], 1);
     FWA_TRY(ctx->backend->ops->document_starts(ctx->backend->stream, fwa_tensor_1d(ctx->reset.data, FWA_U8, B * T),
-                                               acts->tokens, model->spec.document));
+                                               acts->tokens, acts->model->spec.document));
     if (acts->reach == 0) return FWA_OK;
     return fwa_halo_forward(ctx, before, fwa_tensor_as_3d(ctx->reset, B, T, 1), acts->reach,
                             acts->block_scratch[0].mixer.bytes);
 }
 
-static fwa_status forward(const fwa_model *model, const fwa_activations *acts) {
+static fwa_status forward(const fwa_activations *acts) {
+    const fwa_model *model = acts->model;
     const fwa_layer_context *ctx = &acts->ctx;
     const fwa_backend *backend = ctx->backend;
     fwa_range_begin(backend, "embedding forward");
-    if (resets(acts, model)) FWA_TRY(find_documents(model, acts));
+    if (resets(acts)) FWA_TRY(find_documents(acts));
     FWA_TRY(
         backend->ops->embedding_forward(backend->stream, acts->x[0], fwa_value(ctx, model->embedding), acts->tokens));
     fwa_range_end(backend);
@@ -230,14 +231,14 @@ static fwa_status done(const fwa_bucket_hook *hook, int bucket) {
     return hook ? hook->done(hook->user, bucket) : FWA_OK;
 }
 
-fwa_status fwa_model_train(fwa_model *model, fwa_activations *acts, fwa_step_state *state,
-                           const fwa_bucket_hook *hook) {
+fwa_status fwa_model_train(fwa_activations *acts, fwa_step_state *state, const fwa_bucket_hook *hook) {
+    const fwa_model *model = acts->model;
     const fwa_layer_context *ctx = &acts->ctx;
     const fwa_backend *backend = ctx->backend;
     int L = acts->L;
     FWA_CHECK(acts->train && model->params.arena[FWA_PARAM_GRAD], FWA_ERROR,
               "training needs a model and activations planned for it; these are for evaluation");
-    FWA_TRY(forward(model, acts));
+    FWA_TRY(forward(acts));
     // The gradient of the final norm's output takes the memory of the output itself: the head is the last to read it.
     FWA_TRY(fwa_head_run(ctx, &model->spec, model->embedding, &acts->head, acts->n, acts->n, acts->targets, state));
     FWA_TRY(fwa_norm_backward(ctx, model->final_norm, acts->dx, acts->n, acts->x[L], acts->rstd, false));
@@ -255,8 +256,9 @@ fwa_status fwa_model_train(fwa_model *model, fwa_activations *acts, fwa_step_sta
     return done(hook, 0);
 }
 
-fwa_status fwa_model_evaluate(fwa_model *model, fwa_activations *acts, fwa_step_state *state) {
-    FWA_TRY(forward(model, acts));
+fwa_status fwa_model_evaluate(fwa_activations *acts, fwa_step_state *state) {
+    const fwa_model *model = acts->model;
+    FWA_TRY(forward(acts));
     return fwa_head_run(&acts->ctx, &model->spec, model->embedding, &acts->head, fwa_tensor_absent(), acts->n,
                         acts->targets, state);
 }
@@ -284,7 +286,7 @@ fwa_status fwa_model_score(fwa_activations *acts, const int32_t *tokens, const i
     FWA_CHECK(!acts->train && n > 0, FWA_ERROR,
               "scores of rows are of activations for evaluation, and of one at least");
     FWA_TRY(backend->upload(backend, backend->stream, acts->tokens.data, tokens, fwa_tensor_bytes(acts->tokens)));
-    FWA_TRY(forward(model, acts));
+    FWA_TRY(forward(acts));
     FWA_TRY(gather_rows(acts, ranges, n, &rows));
     wanted = fwa_tensor_slice(acts->targets, 0, 0, rows.shape[0]);
     FWA_TRY(backend->upload(backend, backend->stream, wanted.data, targets, fwa_tensor_bytes(wanted)));
@@ -303,7 +305,7 @@ fwa_status fwa_model_read(fwa_activations *acts, const int32_t *tokens) {
         (long long)memory->held, (long long)T, (long long)memory->capacity);
     acts->ctx.position = memory->position;
     FWA_TRY(backend->upload(backend, backend->stream, acts->tokens.data, tokens, fwa_tensor_bytes(acts->tokens)));
-    FWA_TRY(forward(memory->model, acts));
+    FWA_TRY(forward(acts));
     memory->position += T;
     memory->held += T;
     memory->now = 1 - memory->now;

@@ -70,10 +70,9 @@ typedef struct fwa_bucket_hook {
 FWA_MUST_CHECK fwa_status fwa_model_load(fwa_activations *acts, const int32_t *tokens, const int32_t *targets);
 // Forward, loss into *state (device memory), backward: gradients are added to. hook may be NULL. Model and activations
 // must have been planned for training.
-FWA_MUST_CHECK fwa_status fwa_model_train(fwa_model *model, fwa_activations *acts, fwa_step_state *state,
-                                          const fwa_bucket_hook *hook);
+FWA_MUST_CHECK fwa_status fwa_model_train(fwa_activations *acts, fwa_step_state *state, const fwa_bucket_hook *hook);
 // Forward and loss only; predictions in acts->head.prediction.
-FWA_MUST_CHECK fwa_status fwa_model_evaluate(fwa_model *model, fwa_activations *acts, fwa_step_state *state);
+FWA_MUST_CHECK fwa_status fwa_model_evaluate(fwa_activations *acts, fwa_step_state *state);
 // Rows first .. first+count-1 of [B*T].
 typedef struct fwa_rows {
     int64_t first, count;

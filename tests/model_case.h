@@ -208,7 +208,7 @@ static inline void model_clear(model_case *c) {
 // One micro-batch, rows from `row` on; gradients and sums are added to.
 static inline void model_add(model_case *c, fwa_activations *acts, int row) {
     check_ok(fwa_model_load(acts, c->tokens + row, c->targets + row));
-    check_ok(fwa_model_train(c->model, acts, &c->state, NULL));
+    check_ok(fwa_model_train(acts, &c->state, NULL));
 }
 
 static inline void model_train(model_case *c) {
@@ -220,7 +220,7 @@ static inline void model_train(model_case *c) {
 static inline double model_evaluate(model_case *c, fwa_activations *acts) {
     memset(&c->state, 0, sizeof c->state);
     check_ok(fwa_model_load(acts, c->tokens, c->targets));
-    check_ok(fwa_model_evaluate(c->model, acts, &c->state));
+    check_ok(fwa_model_evaluate(acts, &c->state));
     return c->state.loss_sum;
 }
 

@@ -36,7 +36,7 @@ static fwa_status bucket_done(void *user, int bucket) {
 
 static fwa_status accumulate(void *user) {
     fwa_trainer *t = user;
-    return fwa_model_train(t->model, t->acts, t->state, NULL);
+    return fwa_model_train(t->acts, t->state, NULL);
 }
 
 // The last gradients and the sums of the step: loss_sum and valid.
@@ -49,7 +49,7 @@ static fwa_status reduce(fwa_trainer *t) {
 static fwa_status train_last(void *user) {
     fwa_trainer *t = user;
     const fwa_bucket_hook hook = {bucket_done, t};
-    FWA_TRY(fwa_model_train(t->model, t->acts, t->state, t->no_overlap ? NULL : &hook));
+    FWA_TRY(fwa_model_train(t->acts, t->state, t->no_overlap ? NULL : &hook));
     for (int i = 0; t->no_overlap && i < t->model->params.buckets; i++) FWA_TRY(bucket_done(t, i));
     FWA_TRY_RANGE(t->backend, "wait for gradients", reduce(t));
     return FWA_OK;

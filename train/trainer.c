@@ -216,12 +216,8 @@ static fwa_status load_validation(void *user, int64_t first, int64_t count) {
 }
 
 fwa_status fwa_trainer_validate(fwa_trainer *t, double *loss) {
-    const fwa_validation validation = {.world = t->world,
-                                       .model = t->model,
-                                       .acts = t->eval,
-                                       .state = t->eval_state,
-                                       .load = load_validation,
-                                       .user = t};
+    const fwa_validation validation = {
+        .world = t->world, .acts = t->eval, .state = t->eval_state, .load = load_validation, .user = t};
     int64_t wanted;
     double sum, valid;
     *loss = NAN;

@@ -10,7 +10,7 @@ static fwa_status run(const fwa_validation *v, int64_t total, double sums[2]) {
     for (int64_t first = 0; first < total; first += m * world->dp_size) {
         const int64_t mine = first + m * world->dp_rank;
         FWA_TRY(v->load(v->user, mine, fwa_max(0, fwa_min(m, total - mine))));
-        FWA_TRY(fwa_model_evaluate(v->model, v->acts, v->state));
+        FWA_TRY(fwa_model_evaluate(v->acts, v->state));
     }
     FWA_TRY(backend->download(backend, backend->stream, &host, v->state, sizeof host));
     FWA_TRY(backend->stream_synchronize(backend, backend->stream));

@@ -11,7 +11,6 @@ extern "C" {
 
 typedef struct fwa_validation {
     fwa_world *world;
-    fwa_model *model;
     fwa_activations *acts; // [m,T] of sequences, or of the pieces of this rank
     fwa_step_state *state; // device memory
     // Puts sequences first .. first+count-1 into acts, and sequences without loss behind them; count may be 0.

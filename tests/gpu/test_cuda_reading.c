@@ -66,7 +66,7 @@ static fwa_tensor read_whole(const fwa_model_spec *spec, fwa_backend *backend) {
     check_ok(backend->alloc(backend, (void **)&state, sizeof *state));
     check_ok(backend->fill(backend, backend->stream, state, 0, sizeof *state));
     check_ok(fwa_model_load(acts, tokens, targets));
-    check_ok(fwa_model_evaluate(model, acts, state));
+    check_ok(fwa_model_evaluate(acts, state));
     keep_rows(out, acts, 0);
     backend->free(backend, state);
     fwa_activations_destroy(acts);

@@ -50,8 +50,7 @@ static bool run(model_case *c, const batch *data, fwa_comm *sp, fwa_comm *all, b
     good = good && fwa_activations_commit(acts) == FWA_OK;
     model_clear(c);
     good = good && fwa_model_load(acts, data->tokens, data->targets) == FWA_OK;
-    good = good && (train ? fwa_model_train(c->model, acts, &c->state, NULL)
-                          : fwa_model_evaluate(c->model, acts, &c->state)) == FWA_OK;
+    good = good && (train ? fwa_model_train(acts, &c->state, NULL) : fwa_model_evaluate(acts, &c->state)) == FWA_OK;
     fwa_activations_destroy(acts);
     if (!good || !all) return good;
     good = all->all_reduce(all, NULL, &c->state.loss_sum, 2, FWA_F64, FWA_REDUCE_SUM) == FWA_OK;

@@ -208,7 +208,7 @@ static void test_buckets_are_final_when_announced(void **state) {
     announced a = {.params = &c.model->params};
     const fwa_bucket_hook hook = {bucket_done, &a};
     model_train(&c); // gradients of an earlier micro-batch
-    check_ok(fwa_model_train(c.model, c.acts, &c.state, &hook));
+    check_ok(fwa_model_train(c.acts, &c.state, &hook));
     assert_int_equal(a.count, c.model->spec.L + 2);
     for (int i = 0; i < a.count; i++) {
         assert_int_equal(a.order[i], a.count - 1 - i);
@@ -274,7 +274,7 @@ static void test_errors_of_the_hook_come_back(void **state) {
     open_hybrid(&c);
     const fwa_bucket_hook hook = {refuse, NULL};
     check_ok(fwa_model_load(c.acts, c.tokens, c.targets));
-    check_status(fwa_model_train(c.model, c.acts, &c.state, &hook), FWA_COMM);
+    check_status(fwa_model_train(c.acts, &c.state, &hook), FWA_COMM);
     model_close(&c);
 }
 
@@ -323,7 +323,7 @@ static void test_training_needs_memory_for_it(void **state) {
     model_case c;
     open_hybrid(&c);
     fwa_activations *shared = activations_new(&c, MODEL_B, MODEL_T, false);
-    check_status(fwa_model_train(c.model, shared, &c.state, NULL), FWA_ERROR);
+    check_status(fwa_model_train(shared, &c.state, NULL), FWA_ERROR);
     fwa_activations_destroy(shared);
     model_close(&c);
 }

@@ -49,7 +49,7 @@ static fwa_status run(const fwa_loaded *l, fwa_activations *acts, fwa_step_state
               (long long)acts->head.rows);
     FWA_TRY(backend->fill(backend, backend->stream, state, 0, sizeof *state));
     FWA_TRY(fwa_model_load(acts, a->tokens, a->targets));
-    FWA_TRY(fwa_model_evaluate(l->model, acts, state));
+    FWA_TRY(fwa_model_evaluate(acts, state));
     const fwa_tensor logits = fwa_tensor_slice(acts->head.logits, 0, 0, acts->ctx.T);
     FWA_TRY(backend->download(backend, backend->stream, a->logits, logits.data, fwa_tensor_bytes(logits)));
     return backend->stream_synchronize(backend, backend->stream);

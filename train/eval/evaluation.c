@@ -76,7 +76,7 @@ static fwa_status draw(evaluator *e, fwa_addition_measure measure, int64_t width
 static fwa_status predict(evaluator *e) {
     fwa_backend *backend = e->loaded->backend;
     FWA_TRY(fwa_model_load(e->acts, e->tokens, e->targets));
-    FWA_TRY(fwa_model_evaluate(e->loaded->model, e->acts, e->state));
+    FWA_TRY(fwa_model_evaluate(e->acts, e->state));
     FWA_TRY(backend->download(backend, backend->stream, e->predictions, e->acts->head.prediction.data,
                               fwa_tensor_bytes(e->acts->head.prediction)));
     return backend->stream_synchronize(backend, backend->stream);

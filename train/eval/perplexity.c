@@ -53,11 +53,6 @@ static void close_corpus(corpus *c) {
     free(c->batch[1]);
 }
 
-static bool ends_with(const char *path, const char *ending) {
-    const size_t length = strlen(path), n = strlen(ending);
-    return length > n && strcmp(path + length - n, ending) == 0;
-}
-
 static fwa_status add_document(corpus *c, int64_t start, int64_t count) {
     if (count < 2) return FWA_OK; // no target
     if (c->count == c->capacity) {
@@ -80,14 +75,12 @@ static fwa_status add_text(corpus *c, const char *text, size_t bytes) {
     return add_document(c, (int64_t)start, (int64_t)(c->tokens.count - start));
 }
 
-static fwa_status check_utf8(const char *path, int64_t line, const char *text, size_t bytes) {
-    for (size_t i = 0; i < bytes;) {
-        const size_t length = fwa_utf8_bytes((const unsigned char *)text + i, bytes - i);
-        FWA_CHECK(length > 0, FWA_FORMAT, "%s:%lld: byte %zu of it (0x%02X) is no UTF-8", path, (long long)line, i,
-                  (unsigned char)text[i]);
-        line += text[i] == '\n';
-        i += length;
-    }
+static fwa_status check_utf8(const char *path, const fwa_text *text) {
+    const size_t sound = fwa_utf8_sound(text->at, text->count);
+    int64_t line = 1;
+    for (size_t i = 0; i < sound; i++) line += text->at[i] == '\n';
+    FWA_CHECK(sound == text->count, FWA_FORMAT, "%s:%lld: byte %zu of the file (0x%02X) is no UTF-8", path,
+              (long long)line, sound, (unsigned char)text->at[sound]);
     return FWA_OK;
 }
 
@@ -118,7 +111,7 @@ static fwa_status add_whole(corpus *c, const char *path, FILE *file) {
     fwa_status status = FWA_OK;
     while (status == FWA_OK && (bytes = fread(block, 1, sizeof block, file)) > 0)
         status = fwa_text_append(&text, block, bytes);
-    if (status == FWA_OK) status = check_utf8(path, 1, text.at, text.count);
+    if (status == FWA_OK) status = check_utf8(path, &text);
     if (status == FWA_OK) status = add_text(c, text.at, text.count);
     free(text.at);
     return status;
@@ -127,12 +120,12 @@ static fwa_status add_whole(corpus *c, const char *path, FILE *file) {
 static fwa_status read_text(corpus *c) {
     for (int i = 0; i < c->files.count; i++) {
         const char *path = c->files.at[i];
-        FWA_CHECK(!ends_with(path, ".bin"), FWA_USAGE, "%s and %s: expected all token shards (*.bin) or all text",
+        FWA_CHECK(!fwa_path_ends(path, ".bin"), FWA_USAGE, "%s and %s: expected all token shards (*.bin) or all text",
                   c->files.at[0], path);
         FWA_TRY(fwa_input_check(path, FWA_INPUT_TEXT));
         FILE *file = fopen(path, "r");
         FWA_CHECK(file, FWA_CONFIG, "cannot open %s: %s", path, strerror(errno));
-        const bool lines = ends_with(path, ".jsonl") || ends_with(path, ".ndjson");
+        const bool lines = fwa_path_ends(path, ".jsonl") || fwa_path_ends(path, ".ndjson");
         fwa_status status = lines ? add_lines(c, path, file) : add_whole(c, path, file);
         const int failed = ferror(file) ? errno : 0;
         fclose(file);
@@ -163,7 +156,7 @@ static fwa_status read_all(corpus *c) {
                   "data.val is empty");
         FWA_TRY(fwa_eval_files_find(&c->files, &validation));
     }
-    const bool shards = ends_with(c->files.at[0], ".bin");
+    const bool shards = fwa_path_ends(c->files.at[0], ".bin");
     FWA_TRY(fwa_eval_tokenizer(&c->tokenizer, c->loaded, q, !shards));
     FWA_TRY(shards ? read_shards(c) : read_text(c));
     FWA_CHECK(c->count > 0, FWA_FORMAT, "%s: no document has a token to score", c->files.at[0]);
@@ -351,7 +344,7 @@ fwa_status fwa_eval_perplexity(fwa_world *world, const fwa_loaded *l, const fwa_
     double loss = 0.0, tokens = 0.0;
     fwa_status status = fwa_world_agree_late(world, open_corpus(&c));
     if (status == FWA_OK) {
-        const fwa_validation validation = {world, l->model, c.acts, c.state, load_windows, &c};
+        const fwa_validation validation = {world, c.acts, c.state, load_windows, &c};
         status = fwa_validate(&validation, c.windows, &loss, &tokens);
     }
     if (status == FWA_OK) status = fwa_world_agree(world, world->rank == 0 ? report(&c, loss, tokens) : FWA_OK);
