@@ -31,9 +31,10 @@ typedef struct fwa_block_scratch {
 
 FWA_MUST_CHECK fwa_status fwa_block_plan(fwa_block *block, fwa_params *params, const fwa_model_spec *model, int layer,
                                          const fwa_backend *backend, int bucket);
+// *scratch_bytes becomes the larger of itself and what the block's rule needs.
 FWA_MUST_CHECK fwa_status fwa_block_plan_acts(const fwa_block *block, const fwa_layer_context *ctx, bool train,
                                               fwa_arena *arena, fwa_block_acts *acts, size_t *scratch_bytes);
-// `train` false: only the rule's own scratch is needed.
+// scratch_bytes: of the rule, the largest of all blocks. `train` false: nothing else is needed.
 FWA_MUST_CHECK fwa_status fwa_block_plan_scratch(const fwa_block *block, const fwa_layer_context *ctx, bool train,
                                                  fwa_arena *arena, fwa_block_scratch *scratch, size_t scratch_bytes);
 FWA_MUST_CHECK fwa_status fwa_block_forward(const fwa_block *block, const fwa_layer_context *ctx, bool train,

@@ -1,19 +1,18 @@
 // Output head.
 #include "layers/head.h"
 
-// Logits of one piece stay below this size, or below that of the scratch that blocks leave to them, where this is
-// larger, up to the other: what a piece costs besides its products, reading and writing the embedding's gradient above
-// all, and kernels that start and end, is less with fewer pieces.
-#define FWA_HEAD_PIECE_BYTES (INT64_C(512) << 20)
-#define FWA_HEAD_MOST_BYTES  (INT64_C(2) << 30)
-#define FWA_HEAD_PIECE_ALIGN 256 // rows
+// Bytes of the logits of one piece, at most: those of the scratch that blocks leave free, within these two. Fewer
+// pieces cost less: each reads and writes the embedding's gradient.
+#define LEAST_BYTES (INT64_C(512) << 20)
+#define MOST_BYTES  (INT64_C(2) << 30)
+#define ROW_ALIGN   256
 
 // Rows of a piece: R in as few pieces as fit, all of one size but the last.
 static int64_t piece_rows(int64_t R, int64_t row_bytes, int64_t room) {
-    const int64_t bytes = fwa_max(FWA_HEAD_PIECE_BYTES, fwa_min(room, FWA_HEAD_MOST_BYTES));
-    int64_t most = fwa_max(bytes / row_bytes / FWA_HEAD_PIECE_ALIGN, 1) * FWA_HEAD_PIECE_ALIGN;
+    const int64_t bytes = fwa_max(LEAST_BYTES, fwa_min(room, MOST_BYTES));
+    int64_t most = fwa_max(bytes / row_bytes / ROW_ALIGN, 1) * ROW_ALIGN;
     int64_t pieces = fwa_ceil_div(R, most);
-    return fwa_min(R, fwa_round_up(fwa_ceil_div(R, pieces), FWA_HEAD_PIECE_ALIGN));
+    return fwa_min(R, fwa_round_up(fwa_ceil_div(R, pieces), ROW_ALIGN));
 }
 
 fwa_status fwa_head_plan_acts(const fwa_layer_context *ctx, const fwa_model_spec *model, fwa_arena *scratch,

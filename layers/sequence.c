@@ -57,8 +57,7 @@ static fwa_status check_halo(const fwa_layer_context *ctx, fwa_tensor halo, fwa_
     return FWA_OK;
 }
 
-// One hop: `ahead` rows of the message to rank + step, the same number from rank - step; nothing where there is no such
-// rank.
+// One hop: `bytes` of the message to rank + step, as many from rank - step; nothing where there is no such rank.
 static fwa_status swap(const fwa_layer_context *ctx, const buffers *at, int64_t bytes, int64_t step, bool *received) {
     fwa_comm *sp = ctx->sp;
     const int64_t to = sp->rank + step, from = sp->rank - step;

@@ -7,7 +7,7 @@
 // them.
 enum { CUT_ALIGN = 64 };
 
-static int64_t row_count(const fwa_param *p) {
+static int64_t row_elements(const fwa_param *p) {
     int64_t count = 1;
     for (int d = 1; d < p->ndim; d++) count *= p->storage[d];
     return count;
@@ -15,13 +15,13 @@ static int64_t row_count(const fwa_param *p) {
 
 static int64_t table_count(const fwa_params *params) {
     int64_t count = 0;
-    for (int i = 0; i < params->count; i++) count += params->at[i].storage[0] * row_count(&params->at[i]);
+    for (int i = 0; i < params->count; i++) count += params->at[i].storage[0] * row_elements(&params->at[i]);
     return count;
 }
 
 // First row of `p`, whose elements start at `offset` in the table, that does not belong to what lies before `boundary`.
 static int64_t cut_row(const fwa_param *p, int64_t offset, int64_t boundary) {
-    int64_t row = row_count(p), step = fwa_ceil_div(CUT_ALIGN, row);
+    int64_t row = row_elements(p), step = fwa_ceil_div(CUT_ALIGN, row);
     int64_t rows = fwa_ceil_div(fwa_max(boundary - offset, 0), row);
     return fwa_min(fwa_round_up(rows, step), p->storage[0]);
 }
@@ -54,7 +54,7 @@ fwa_status fwa_params_shard(fwa_params *params, int rank, int size) {
         fwa_param *p = &params->at[i];
         p->row_start = cut_row(p, offset, from);
         p->rows = cut_row(p, offset, to) - p->row_start;
-        offset += p->storage[0] * row_count(p);
+        offset += p->storage[0] * row_elements(p);
     }
     if (params->arena[FWA_PARAM_VALUE]) FWA_TRY(plan_rows(params, FWA_PARAM_MASTER));
     if (params->arena[FWA_PARAM_M]) FWA_TRY(plan_rows(params, FWA_PARAM_M));
@@ -70,8 +70,8 @@ fwa_tensor fwa_params_piece(const fwa_params *params, int rank, int size) {
         const fwa_param *p = &params->at[i];
         const fwa_tensor value = p->tensor[FWA_PARAM_VALUE];
         int64_t first = cut_row(p, offset, from), behind = cut_row(p, offset, to);
-        int64_t bytes = row_count(p) * (int64_t)fwa_dtype_size(value.dtype);
-        offset += p->storage[0] * row_count(p);
+        int64_t bytes = row_elements(p) * (int64_t)fwa_dtype_size(value.dtype);
+        offset += p->storage[0] * row_elements(p);
         if (first == behind) continue;
         if (!start) start = (char *)value.data + first * bytes;
         end = (char *)value.data + behind * bytes;

@@ -68,9 +68,9 @@ static top_work plan_top(const fwa_rate_task *task) {
     const int64_t rows = task->n + task->T;
     fwa_bump bump = {.base = (char *)task->work};
     top_work work = {.s = fwa_min(fwa_min(task->options->window, rows), task->K)};
-    work.gram = FWA_TAKE(&bump, double, rows *work.s);
-    work.A = FWA_TAKE(&bump, double, work.s *work.s);
-    work.U = FWA_TAKE(&bump, double, work.s *work.s);
+    work.gram = FWA_TAKE(&bump, double, (rows * work.s));
+    work.A = FWA_TAKE(&bump, double, (work.s * work.s));
+    work.U = FWA_TAKE(&bump, double, (work.s * work.s));
     work.z = FWA_TAKE(&bump, double, (task->backward ? task->T : 1) * task->K);
     work.bytes = bump.used;
     return work;
