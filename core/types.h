@@ -22,6 +22,8 @@ typedef enum fwa_phi { FWA_PHI_IDENTITY, FWA_PHI_ELU1, FWA_PHI_RELU, FWA_PHI_SIL
 typedef enum fwa_step_kind { FWA_STEP_NORMALIZED, FWA_STEP_DIRECT } fwa_step_kind; // eta = beta/(E+lambda+eps) | beta
 // lambda = lbar E | lbar | 0
 typedef enum fwa_ridge { FWA_RIDGE_COUPLED, FWA_RIDGE_UNCOUPLED, FWA_RIDGE_NONE } fwa_ridge;
+// Where beta and lambda come from: a projection of the input, a value that is learned, one that stays as it starts.
+typedef enum fwa_gate_source { FWA_GATE_CONTEXTUAL, FWA_GATE_CONSTANT, FWA_GATE_FIXED } fwa_gate_source;
 // Decays that are constants of head and layer (docs/math/retnet.md).
 typedef enum fwa_decay { FWA_DECAY_RETNET, FWA_DECAY_LIGHTNING } fwa_decay;
 

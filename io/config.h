@@ -40,6 +40,7 @@ typedef struct fwa_mixer_config {
     int shift;                                 // 0 auto (the rule's default), else fwa_shift + 1
     int qk_norm;                               // 0 auto (the rule's default), else fwa_norm + 1
     int read, v_norm, phi, step, ridge, decay; // enums of core/types.h
+    int beta, lambda;                          // fwa_gate_source
     double beta_init, lambda_init, eps, eps_gamma, eta_max;
     int64_t window, chunk, conv; // window 0: the rule's default
     int64_t beta_rank;           // 0: full

@@ -53,11 +53,11 @@ static fwa_tensor scalar_rows(const fwa_layer_context *ctx, fwa_tensor y) {
     return fwa_tensor_as_2d(y, R, fwa_tensor_count(y) / R);
 }
 
-// y = scale sigmoid(part + bias), or through the second projection: part Wup^T, kept in `wide`. beta, lambda. Nothing
-// where the part is absent.
+// y = scale sigmoid(part + bias), or through the second projection: part Wup^T, kept in `wide`; scale sigmoid(bias)
+// where the part has no columns. beta, lambda. Nothing where the layer has none.
 static fwa_status scalar_forward(const fwa_layer_context *ctx, const fwa_mixer_part *part, double scale, fwa_tensor y,
                                  fwa_tensor proj, fwa_tensor wide) {
-    if (!fwa_mixer_part_present(part)) return FWA_OK;
+    if (!fwa_mixer_scalar_present(part)) return FWA_OK;
     fwa_tensor x = fwa_mixer_part_of(proj, part);
     if (part->up >= 0) {
         FWA_TRY(fwa_linear_forward(ctx, wide, x, fwa_value(ctx, part->up)));
@@ -67,10 +67,12 @@ static fwa_status scalar_forward(const fwa_layer_context *ctx, const fwa_mixer_p
                                                    fwa_value(ctx, part->bias), scale);
 }
 
-// The part's columns of dproj = gradient given dy; adds to those of the bias and of the second projection.
-static fwa_status scalar_backward(const fwa_layer_context *ctx, const fwa_mixer_part *part, double scale,
-                                  fwa_tensor dproj, fwa_tensor dy, fwa_tensor y, fwa_tensor proj, fwa_tensor wide) {
-    if (!fwa_mixer_part_present(part)) return FWA_OK;
+// The part's columns of dproj = gradient given dy; adds to those of the bias and of the second projection. A fixed
+// value has no gradient, so that the optimizer leaves it as it is.
+static fwa_status scalar_backward(const fwa_layer_context *ctx, const fwa_mixer_part *part, fwa_gate_source source,
+                                  double scale, fwa_tensor dproj, fwa_tensor dy, fwa_tensor y, fwa_tensor proj,
+                                  fwa_tensor wide) {
+    if (!fwa_mixer_scalar_present(part) || source == FWA_GATE_FIXED) return FWA_OK;
     fwa_tensor dx = fwa_mixer_part_of(dproj, part);
     FWA_TRY(ctx->backend->ops->sigmoid_gate_backward(ctx->backend->stream, part->up >= 0 ? wide : dx,
                                                      fwa_grad(ctx, part->bias), scalar_rows(ctx, dy),
@@ -216,9 +218,9 @@ fwa_status fwa_mixer_inputs_backward(const fwa_mixer_layer *layer, const fwa_lay
                                      const fwa_mixer_acts *acts, const fwa_mixer_scratch *d) {
     const fwa_mixer_spec *spec = layer->spec;
     FWA_TRY(vectors_backward(layer, ctx, acts, d));
-    FWA_TRY(
-        scalar_backward(ctx, &layer->beta, spec->beta_range, d->dproj, d->dbeta, acts->beta, acts->proj, acts->wide));
-    FWA_TRY(scalar_backward(ctx, &layer->lambda, FWA_LAMBDA_SCALE, d->dproj, d->dlambda, acts->lambda, acts->proj,
-                            fwa_tensor_absent()));
+    FWA_TRY(scalar_backward(ctx, &layer->beta, spec->beta, spec->beta_range, d->dproj, d->dbeta, acts->beta, acts->proj,
+                            acts->wide));
+    FWA_TRY(scalar_backward(ctx, &layer->lambda, spec->lambda, FWA_LAMBDA_SCALE, d->dproj, d->dlambda, acts->lambda,
+                            acts->proj, fwa_tensor_absent()));
     return decay_backward(layer, ctx, acts, d);
 }

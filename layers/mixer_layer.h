@@ -20,10 +20,11 @@ extern "C" {
 // the table; -1: none.
 typedef struct fwa_mixer_part {
     int64_t at, columns; // first column and their number
-    int weight;          // [columns,D]; -1: the layer has no such input
+    int weight;          // [columns,D]; -1: the layer has no such input, or none that the projection gives
     int conv;            // [columns,W]: q, k, v
     int up;              // [width,columns]: beta of low rank, a second projection behind the packed one
-    int bias;            // [columns], behind a second projection [width]: beta, lambda, delta
+    int bias;            // [columns], behind a second projection [width]: beta, lambda, delta; alone it is all of
+                         // beta or lambda, the same for every token
 } fwa_mixer_part;
 
 typedef struct fwa_mixer_layer {
@@ -90,8 +91,13 @@ FWA_MUST_CHECK fwa_status fwa_mixer_layer_backward(const fwa_mixer_layer *layer,
                                                    const fwa_mixer_acts *acts, const fwa_mixer_scratch *scratch,
                                                    fwa_tensor dn, fwa_tensor dout, fwa_tensor n);
 
+// Whether the part has columns in the projection.
 static inline bool fwa_mixer_part_present(const fwa_mixer_part *part) {
     return part->weight >= 0;
+}
+// Whether the layer has beta or lambda, whatever gives it.
+static inline bool fwa_mixer_scalar_present(const fwa_mixer_part *part) {
+    return part->bias >= 0;
 }
 
 #ifdef __cplusplus

@@ -24,6 +24,9 @@ static fwa_status check_spec(const fwa_mixer_spec *spec) {
     FWA_CHECK(!spec->beta_rank || (rule->inputs & FWA_INPUT_BETA_CHANNEL), FWA_CONFIG,
               "mixer '%s': got beta_rank %lld, but rule %s has no beta per value channel; set 0", spec->name,
               (long long)spec->beta_rank, rule->name);
+    FWA_CHECK(!spec->beta_rank || spec->beta == FWA_GATE_CONTEXTUAL, FWA_CONFIG,
+              "mixer '%s': got beta_rank %lld, but its beta is no projection; set 0", spec->name,
+              (long long)spec->beta_rank);
     FWA_CHECK(!spec->conv || (rule->switches & FWA_SWITCH_CONV), FWA_CONFIG,
               "mixer '%s': got conv %lld, but rule %s has no convolutions; set 0", spec->name, (long long)spec->conv,
               rule->name);
@@ -73,25 +76,29 @@ static fwa_status add_parts(fwa_mixer_layer *layer, const fwa_param_scope *scope
     return FWA_OK;
 }
 
+static bool has_beta(const fwa_mixer_spec *spec) {
+    return spec->rule->inputs & (FWA_INPUT_BETA | FWA_INPUT_BETA_CHANNEL);
+}
+
+static bool has_lambda(const fwa_mixer_spec *spec) {
+    return (spec->rule->inputs & FWA_INPUT_LAMBDA) && spec->options.ridge != FWA_RIDGE_NONE;
+}
+
 static fwa_status add_projection(fwa_mixer_layer *layer, const fwa_param_scope *scope) {
     const fwa_mixer_spec *spec = layer->spec;
     const unsigned inputs = spec->rule->inputs;
     const fwa_mixer_shape *s = &layer->shape;
     const int64_t H = s->H, keys = s->Hq * s->K, width = H * s->V;
-    const bool heads = inputs & FWA_INPUT_BETA, channels = inputs & FWA_INPUT_BETA_CHANNEL, low = spec->beta_rank > 0;
-    const bool ridge = (inputs & FWA_INPUT_LAMBDA) && spec->options.ridge != FWA_RIDGE_NONE;
+    const bool beta = has_beta(spec) && spec->beta == FWA_GATE_CONTEXTUAL, low = spec->beta_rank > 0;
+    const bool lambda = has_lambda(spec) && spec->lambda == FWA_GATE_CONTEXTUAL;
     const planned_part planned[] = {
         {"mixer.q.weight", keys, &layer->q},
         {"mixer.k.weight", keys, &layer->k},
         {"mixer.v.weight", width, &layer->v},
         {"mixer.gate.weight", spec->gate ? width : 0, &layer->gate},
-        {"mixer.beta.weight",
-         heads              ? H
-         : channels && !low ? width
-                            : 0,
-         &layer->beta},
+        {"mixer.beta.weight", beta && !low ? (inputs & FWA_INPUT_BETA_CHANNEL ? width : H) : 0, &layer->beta},
         {"mixer.beta_down.weight", spec->beta_rank, &layer->beta},
-        {"mixer.lambda.weight", ridge ? H : 0, &layer->lambda},
+        {"mixer.lambda.weight", lambda ? H : 0, &layer->lambda},
         {"mixer.dt.weight", delta_wanted(spec) ? H : 0, &layer->delta},
     };
     return add_parts(layer, scope, planned, (int)(sizeof planned / sizeof *planned));
@@ -109,7 +116,6 @@ static fwa_status add_up(fwa_mixer_layer *layer, const fwa_param_scope *scope) {
 // A bias b with sigmoid(b) = value.
 static fwa_status add_bias(const fwa_param_scope *scope, const char *name, int64_t width, double value,
                            fwa_mixer_part *part) {
-    if (!fwa_mixer_part_present(part)) return FWA_OK;
     fwa_init init = {FWA_INIT_CONSTANT, log(value / (1.0 - value)), 0};
     return fwa_params_add(scope, name, fwa_param_plain(width, 0, init), &part->bias);
 }
@@ -161,8 +167,8 @@ fwa_status fwa_mixer_layer_plan(fwa_mixer_layer *layer, const fwa_param_scope *s
     FWA_TRY(fwa_mixer_find(backend, spec->rule, &layer->kernels));
     FWA_TRY(add_projection(layer, scope));
     FWA_TRY(add_up(layer, scope));
-    FWA_TRY(add_bias(scope, "mixer.beta.bias", H * channels, spec->beta_init, &layer->beta));
-    FWA_TRY(add_bias(scope, "mixer.lambda.bias", H, spec->lambda_init, &layer->lambda));
+    if (has_beta(spec)) FWA_TRY(add_bias(scope, "mixer.beta.bias", H * channels, spec->beta_init, &layer->beta));
+    if (has_lambda(spec)) FWA_TRY(add_bias(scope, "mixer.lambda.bias", H, spec->lambda_init, &layer->lambda));
     FWA_TRY(add_decay(layer, scope));
     FWA_TRY(add_conv(scope, "mixer.conv_q.weight", spec->conv, &layer->q));
     FWA_TRY(add_conv(scope, "mixer.conv_k.weight", spec->conv, &layer->k));
@@ -207,9 +213,9 @@ fwa_status fwa_mixer_layer_plan_acts(const fwa_mixer_layer *layer, const fwa_lay
         FWA_TRY(fwa_arena_plan(arena, &acts->k_rstd, mst, 3, n.qk_scalar));
     }
     if (layer->spec->v_norm != FWA_NORM_NONE) FWA_TRY(fwa_arena_plan(arena, &acts->v_rstd, mst, 3, n.scalar));
-    if (fwa_mixer_part_present(&layer->beta)) FWA_TRY(fwa_arena_plan(arena, &acts->beta, mst, n.beta_dims, n.value));
+    if (fwa_mixer_scalar_present(&layer->beta)) FWA_TRY(fwa_arena_plan(arena, &acts->beta, mst, n.beta_dims, n.value));
     if (layer->beta.up >= 0) FWA_TRY(fwa_arena_plan(arena, &acts->wide, act, 2, n.flat));
-    if (fwa_mixer_part_present(&layer->lambda)) FWA_TRY(fwa_arena_plan(arena, &acts->lambda, mst, 3, n.scalar));
+    if (fwa_mixer_scalar_present(&layer->lambda)) FWA_TRY(fwa_arena_plan(arena, &acts->lambda, mst, 3, n.scalar));
     if (fwa_mixer_part_present(&layer->delta)) FWA_TRY(fwa_arena_plan(arena, &acts->delta, mst, 3, n.scalar));
     if (layer->spec->rule->inputs & FWA_INPUT_LOG_DECAY)
         FWA_TRY(fwa_arena_plan(arena, &acts->log_decay, mst, 3, n.scalar));
@@ -239,9 +245,9 @@ fwa_status fwa_mixer_layer_plan_scratch(const fwa_mixer_layer *layer, const fwa_
         FWA_TRY(fwa_arena_plan(arena, &scratch->dk, act, 4, n.qk));
         FWA_TRY(fwa_arena_plan(arena, &scratch->dv, act, 4, n.value));
     }
-    if (fwa_mixer_part_present(&layer->beta))
+    if (fwa_mixer_scalar_present(&layer->beta))
         FWA_TRY(fwa_arena_plan(arena, &scratch->dbeta, mst, n.beta_dims, n.value));
-    if (fwa_mixer_part_present(&layer->lambda)) FWA_TRY(fwa_arena_plan(arena, &scratch->dlambda, mst, 3, n.scalar));
+    if (fwa_mixer_scalar_present(&layer->lambda)) FWA_TRY(fwa_arena_plan(arena, &scratch->dlambda, mst, 3, n.scalar));
     if (fwa_mixer_part_present(&layer->delta)) FWA_TRY(fwa_arena_plan(arena, &scratch->dlog_decay, mst, 3, n.scalar));
     if (layer->skip >= 0) {
         FWA_TRY(fwa_arena_plan(arena, &scratch->dx, act, 4, n.value));

@@ -17,9 +17,10 @@ typedef struct fwa_mixer_spec {
     fwa_mixer_options options;
     fwa_norm qk_norm, v_norm;
     fwa_phi phi;
-    int64_t conv;                  // width of the short convolutions; 0: none
-    bool gate;                     // output gate
-    bool rotary;                   // q and k turn with their positions
+    int64_t conv; // width of the short convolutions; 0: none
+    bool gate;    // output gate
+    bool rotary;  // q and k turn with their positions
+    fwa_gate_source beta, lambda;
     int64_t beta_rank;             // of the projection to a beta per value channel; 0: full, and where beta is per head
     double beta_range;             // beta = beta_range sigmoid(.)
     double beta_init, lambda_init; // value of the sigmoid at the start, in (0, 1)

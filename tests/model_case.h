@@ -136,6 +136,9 @@ static inline int model_variants(const fwa_rule *rule, model_variant list[MODEL_
     VARIANT(FWA_SWITCH_WINDOW, o->window = 9);
     VARIANT(FWA_SWITCH_NORMALIZED_READ | FWA_SWITCH_PHI, o->normalized_read = true; m->phi = FWA_PHI_ELU1);
     if (rule->inputs & FWA_INPUT_BETA_CHANNEL) VARIANT(0U, m->beta_rank = 3);
+    if (rule->inputs & (FWA_INPUT_BETA | FWA_INPUT_BETA_CHANNEL)) VARIANT(0U, m->beta = FWA_GATE_CONSTANT);
+    if (rule->inputs & FWA_INPUT_LAMBDA) VARIANT(0U, m->lambda = FWA_GATE_CONSTANT);
+    if (rule->inputs & FWA_INPUT_LAMBDA) VARIANT(0U, m->lambda = m->beta = FWA_GATE_CONSTANT);
     if (rule->inputs & FWA_INPUT_BETA) VARIANT(0U, m->beta_range = 3 - rule->default_beta_range);
 #undef VARIANT
     const fwa_rule *other = next_rule(rule);

@@ -148,9 +148,15 @@ class Mixer(nn.Module):
             self.beta_down, self.beta_up = Weight(rank, D), Weight(H * V, rank)
             self.beta = nn.Module()
             self.beta.bias = nn.Parameter(torch.empty(H * V))
+        elif self.rule in BETA and self.constant("beta"):
+            self.beta = nn.Module()
+            self.beta.bias = nn.Parameter(torch.empty(H * V if self.rule in COLUMNS else H))
         elif self.rule in BETA:
             self.beta = Weight(H * V if self.rule in COLUMNS else H, D, bias=True)
-        if self.rule in FALCON and spec["ridge"] != "none":
+        if self.rule in FALCON and spec["ridge"] != "none" and self.constant("lambda"):
+            self.add_module("lambda", nn.Module())
+            getattr(self, "lambda").bias = nn.Parameter(torch.empty(H))
+        elif self.rule in FALCON and spec["ridge"] != "none":
             self.add_module("lambda", Weight(H, D, bias=True))
         if self.rule in DECAYING:
             self.dt = Weight(H, D)
@@ -160,6 +166,14 @@ class Mixer(nn.Module):
         if self.rule != "softmax":
             self.norm = Weight(H * V if self.rule == "mamba2" else V)
         self.out = Weight(D, H * V)
+
+    def constant(self, name):
+        """Whether beta or lambda is the same for every token; exports of older programs do not say."""
+        return self.spec.get(name, "contextual") != "contextual"
+
+    def scalar(self, n, name):  # [B,T,.] before the sigmoid
+        part = getattr(self, name)
+        return part.bias.expand(*n.shape[:2], -1) if self.constant(name) else part(n)
 
     def features(self, n, name, heads, norm, phi, state):
         u = getattr(self, name)(n)
@@ -175,7 +189,7 @@ class Mixer(nn.Module):
         return feature_map(normalize(u, norm, self.config["norm_eps"]), phi)
 
     def beta_of(self, n):  # [B,H,T,1] or [B,H,T,V]
-        raw = self.beta_up(self.beta_down(n)) + self.beta.bias if hasattr(self, "beta_up") else self.beta(n)
+        raw = self.beta_up(self.beta_down(n)) + self.beta.bias if hasattr(self, "beta_up") else self.scalar(n, "beta")
         return self.spec["beta_range"] * raw.unflatten(-1, (self.H, -1)).transpose(1, 2).sigmoid()
 
     def falcon_rate(self, n, X, pairs):
@@ -187,7 +201,7 @@ class Mixer(nn.Module):
             energy = X.square().sum((-1, -2)).unsqueeze(-1) / count
         ridge = torch.zeros_like(energy)
         if spec["ridge"] != "none":
-            raw = getattr(self, "lambda")(n).transpose(1, 2).unsqueeze(-1)
+            raw = self.scalar(n, "lambda").transpose(1, 2).unsqueeze(-1)
             ridge = self.config["lambda_scale"] * raw.sigmoid() * (energy if spec["ridge"] == "coupled" else 1)
         eta = self.beta_of(n)
         if spec["step"] == "normalized":

@@ -36,6 +36,8 @@ static const rule_option rule_options[] = {
     {"eps_gamma", FWA_SWITCH_RIDGE, 0},
     {"detach_scale", FWA_SWITCH_RIDGE, 0},
     {"lambda_init", FWA_SWITCH_RIDGE, 0},
+    {"lambda", FWA_SWITCH_RIDGE, 0},
+    {"beta", 0, FWA_INPUT_BETA | FWA_INPUT_BETA_CHANNEL},
     {"beta_init", 0, FWA_INPUT_BETA | FWA_INPUT_BETA_CHANNEL},
     {"beta_range", 0, FWA_INPUT_BETA | FWA_INPUT_BETA_CHANNEL},
     {"window", FWA_SWITCH_WINDOW, 0},
@@ -105,6 +107,8 @@ static void fill_mixer(fwa_mixer_spec *spec, const fwa_mixer_config *mixer, cons
     spec->rotary = (has & FWA_SWITCH_ROTARY) && mixer->rotary != 1;
     spec->beta_rank = rule->inputs & FWA_INPUT_BETA_CHANNEL ? mixer->beta_rank : 0;
     spec->beta_range = mixer->beta_range ? (double)mixer->beta_range : rule->default_beta_range;
+    spec->beta = (fwa_gate_source)mixer->beta;
+    spec->lambda = (fwa_gate_source)mixer->lambda;
     spec->beta_init = mixer->beta_init;
     spec->lambda_init = mixer->lambda_init;
     spec->decay = (fwa_decay)mixer->decay;
@@ -127,6 +131,11 @@ static void setup_mixer(fwa_mixer_spec *spec, fwa_config *config, const fwa_mixe
             config, "model.head_dim",
             "%lld is odd, but rule %s rotates pairs of channels; choose an even size, or set rotary to false",
             (long long)config->model.head_dim, rule->name);
+    if (spec->beta_rank > 0 && spec->beta != FWA_GATE_CONTEXTUAL) {
+        mixer_key(key, sizeof key, mixer, "beta_rank");
+        fwa_config_problem(config, key, "%lld: only a contextual beta has a projection; set it to 0",
+                           (long long)spec->beta_rank);
+    }
     if (mixer->normalized_read && mixer->phi != FWA_PHI_ELU1 && mixer->phi != FWA_PHI_RELU) {
         mixer_key(key, sizeof key, mixer, "normalized_read");
         fwa_config_problem(config, key, "needs features >= 0: set phi to elu1 or relu");

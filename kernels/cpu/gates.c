@@ -1,4 +1,5 @@
-// Gates from a projection: y = scale sigmoid(x + bias). x, dx [R,H] (rows strided), y, dy [R,H], bias, dbias [H].
+// Gates from a projection: y = scale sigmoid(x + bias). x, dx [R,H] (rows strided; absent where nothing is projected),
+// y, dy [R,H], bias, dbias [H].
 #include "kernels/cpu/arguments.h"
 #include "kernels/cpu/column_sum.h"
 #include "kernels/cpu/ops_cpu.h"
@@ -7,19 +8,20 @@
 fwa_status FWA_T(fwa_sigmoid_gate_forward_cpu)(fwa_stream *stream, fwa_tensor y, fwa_tensor x, fwa_tensor bias,
                                                double scale) {
     (void)stream;
-    FWA_EXPECT_DIMS(x, 2);
-    int64_t R = x.shape[0], H = x.shape[1];
-    FWA_EXPECT(x, FWA_REAL_DTYPE, 2, R, H);
+    FWA_EXPECT_DIMS(y, 2);
+    int64_t R = y.shape[0], H = y.shape[1];
+    const bool projected = fwa_tensor_present(x);
+    if (projected) FWA_EXPECT(x, FWA_REAL_DTYPE, 2, R, H);
     FWA_EXPECT(y, FWA_REAL_DTYPE, 2, R, H);
     FWA_EXPECT_DENSE(bias, FWA_REAL_DTYPE, 1, H);
     const real *shift = bias.data;
     real size = (real)scale;
 #pragma omp parallel for if (fwa_parallel(4 * R * H))
     for (int64_t r = 0; r < R; r++) {
-        const real *in = fwa_row(x, r);
+        const real *in = projected ? fwa_row(x, r) : NULL;
         real *out = fwa_row(y, r);
 #pragma omp simd
-        for (int64_t i = 0; i < H; i++) out[i] = size * fwa_sigmoid(in[i] + shift[i]);
+        for (int64_t i = 0; i < H; i++) out[i] = size * fwa_sigmoid((in ? in[i] : 0) + shift[i]);
     }
     return FWA_OK;
 }
@@ -47,7 +49,8 @@ fwa_status FWA_T(fwa_sigmoid_gate_backward_cpu)(fwa_stream *stream, fwa_tensor d
     int64_t R = y.shape[0], H = y.shape[1];
     FWA_EXPECT(y, FWA_REAL_DTYPE, 2, R, H);
     FWA_EXPECT(dy, FWA_REAL_DTYPE, 2, R, H);
-    FWA_EXPECT(dx, FWA_REAL_DTYPE, 2, R, H);
+    const bool projected = fwa_tensor_present(dx);
+    if (projected) FWA_EXPECT(dx, FWA_REAL_DTYPE, 2, R, H);
     FWA_EXPECT_DENSE(dbias, FWA_REAL_DTYPE, 1, H);
     bias_sum sum = {dy, y, (real)scale};
 #pragma omp parallel if (fwa_parallel(2 * R * H))
@@ -55,7 +58,7 @@ fwa_status FWA_T(fwa_sigmoid_gate_backward_cpu)(fwa_stream *stream, fwa_tensor d
         fwa_column_sum(dbias.data, R, H, add_bias, &sum);
 #pragma omp barrier
 #pragma omp for
-        for (int64_t r = 0; r < R; r++) {
+        for (int64_t r = 0; r < (projected ? R : 0); r++) {
             const real *d = fwa_row(dy, r), *value = fwa_row(y, r);
             real *out = fwa_row(dx, r);
 #pragma omp simd

@@ -92,6 +92,8 @@ static void gates(void **state) {
                 sum_of(MST, H, 0, 0, 0, EXACT),    input_of(MST, R, H, 0, 0, -1, 1),
             };
             CHECK_OP("sigmoid_gate", sigmoid, run_sigmoid_gate, NULL);
+            sigmoid[1] = sigmoid[3] = nothing();
+            CHECK_OP("sigmoid_gate of a bias alone", sigmoid, run_sigmoid_gate, NULL);
             argument decay[] = {
                 output_of(MST, R, H, 0, 0, EXACT),
                 output_of(MST, R, H, 0, 0, EXACT),

@@ -311,6 +311,8 @@ static void defaults_are_those_of_the_recipe(void **state) {
     assert_int_equal(m->detach_scale, 0);
     assert_int_equal(m->rotary, 0);
     assert_int_equal(m->beta_range, 0);
+    assert_int_equal(m->beta, FWA_GATE_CONTEXTUAL);
+    assert_int_equal(m->lambda, FWA_GATE_CONTEXTUAL);
     assert_int_equal(m->decay, FWA_DECAY_RETNET);
     assert_int_equal(m->state, 128);
     assert_int_equal(c->task.name, FWA_TASK_LM);

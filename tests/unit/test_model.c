@@ -291,7 +291,7 @@ static void check_refused(const fwa_model_spec *spec, fwa_status code, const cha
 static void test_impossible_models_are_refused(void **state) {
     (void)state;
     const fwa_model_spec good = model_spec(fwa_rule_find("falcon1")), plain = model_spec(fwa_rule_find("softmax")),
-                         space = model_spec(fwa_rule_find("mamba2"));
+                         space = model_spec(fwa_rule_find("mamba2")), channels = model_spec(fwa_rule_find("falcon2"));
     fwa_model_spec spec;
 #define REFUSED(from, change, part)                                                                                    \
     do {                                                                                                               \
@@ -310,12 +310,42 @@ static void test_impossible_models_are_refused(void **state) {
     REFUSED(good, spec.mixer[0].lambda_init = 0, "lambda_init 0");
     REFUSED(good, spec.mixer[0].beta_rank = 2, "beta_rank 2");
     REFUSED(good, spec.mixer[0].beta_range = 0, "beta_range 0");
+    REFUSED(channels, spec.mixer[0].beta_rank = 2; spec.mixer[0].beta = FWA_GATE_CONSTANT, "beta is no projection");
     REFUSED(good, spec.mixer[0].state = 4, "state 4");
     REFUSED(space, spec.mixer[0].state = 0, "state 0");
     REFUSED(plain, spec.mixer[0].gate = true, "gate");
     REFUSED(plain, spec.mixer[0].conv = 4, "conv 4");
     REFUSED(good, spec.mixer[0].rotary = true, "rotary");
 #undef REFUSED
+}
+
+// Values that stay as they start: what the model computes with constants of the same value, without their gradients.
+static void test_fixed_beta_and_lambda(void **state) {
+    (void)state;
+    for (int r = 0; r < fwa_rule_count(); r++) {
+        const fwa_rule *rule = fwa_rule_at(r);
+        if (!(rule->inputs & (FWA_INPUT_BETA | FWA_INPUT_BETA_CHANNEL))) continue;
+        model_case c[2];
+        for (int fixed = 0; fixed < 2; fixed++) {
+            fwa_model_spec spec = model_spec(rule);
+            spec.mixer[0].beta = spec.mixer[0].lambda = fixed ? FWA_GATE_FIXED : FWA_GATE_CONSTANT;
+            spec.mixer[0].beta_init = 0.375;
+            model_open(&c[fixed], &spec);
+            model_train(&c[fixed]);
+        }
+        assert_true(c[0].state.loss_sum == c[1].state.loss_sum);
+        assert_int_equal(c[0].model->params.count, c[1].model->params.count);
+        for (int p = 0; p < c[0].model->params.count; p++) {
+            const bool gate =
+                strstr(c[0].model->params.at[p].name, ".bias") && !strstr(c[0].model->params.at[p].name, "dt");
+            const fwa_tensor learned = param_grad(&c[0], p), kept = param_grad(&c[1], p);
+            for (int64_t i = 0; i < fwa_tensor_count(learned); i++) {
+                assert_true(check_get(kept, i) == (gate ? 0 : check_get(learned, i)));
+                assert_true(!gate || check_get(learned, i) != 0);
+            }
+        }
+        for (int fixed = 0; fixed < 2; fixed++) model_close(&c[fixed]);
+    }
 }
 
 static void test_training_needs_memory_for_it(void **state) {
@@ -393,6 +423,7 @@ int main(void) {
         cmocka_unit_test(test_buckets_hold_every_gradient_once),
         cmocka_unit_test(test_errors_of_the_hook_come_back),
         cmocka_unit_test(test_impossible_models_are_refused),
+        cmocka_unit_test(test_fixed_beta_and_lambda),
         cmocka_unit_test(test_training_needs_memory_for_it),
         cmocka_unit_test(test_rows_are_aligned),
         cmocka_unit_test(test_scores_of_some_rows),

@@ -58,14 +58,15 @@ static fwa_status add_config(json_t *root, const fwa_config *config) {
 static const char *const shifts[] = {"next_latent", "same_step"}, *const reads[] = {"after_write", "before_write"},
                          *const norms[] = {"rms", "l2", "none"}, *const phis[] = {"identity", "elu1", "relu", "silu"},
                          *const steps[] = {"normalized", "direct"}, *const ridges[] = {"coupled", "uncoupled", "none"},
-                         *const decays[] = {"retnet", "lightning"};
+                         *const decays[] = {"retnet", "lightning"},
+                         *const sources[] = {"contextual", "constant", "fixed"};
 
 static json_t *describe_mixer(const fwa_mixer_spec *m) {
     const fwa_mixer_options *o = &m->options;
-    json_t *mixer =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "rule", m->rule->name, "shift", shifts[o->shift],
-                  "read", reads[o->read], "qk_norm", norms[m->qk_norm], "v_norm", norms[m->v_norm], "phi", phis[m->phi],
-                  "step", steps[o->step], "ridge", ridges[o->ridge], "decay", decays[m->decay]);
+    json_t *mixer = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "rule", m->rule->name, "shift",
+                              shifts[o->shift], "read", reads[o->read], "qk_norm", norms[m->qk_norm], "v_norm",
+                              norms[m->v_norm], "phi", phis[m->phi], "step", steps[o->step], "ridge", ridges[o->ridge],
+                              "decay", decays[m->decay], "beta", sources[m->beta], "lambda", sources[m->lambda]);
     json_t *numbers =
         json_pack("{s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "eps", o->eps, "eps_gamma", o->eps_gamma, "eta_max",
                   o->eta_max, "eps_attn", o->eps_attn, "beta_range", m->beta_range, "window", (json_int_t)o->window,
