@@ -49,6 +49,11 @@ expect 0
 run "$FWA" bench op softmax $small --earlier 40 --json
 expect 0
 check "no earlier keys" test "$(grep -c '"earlier": 40' out)" = 2
+# shellcheck disable=SC2086 # options
+run "$FWA" bench op falcon3a falcon1a $small --window 7 --json
+expect 0
+check "falcon3a has another window" test "$(grep falcon3a out | grep -c '"window": 7')" = 2
+check "falcon1a has a window" test "$(grep falcon1a out | grep -c '"window": 1,')" = 2
 run "$FWA" bench op falcon9
 expect 2 "falcon9" "fwa info"
 run "$FWA" bench op --dtype f16

@@ -155,7 +155,7 @@ fwa_status fwa_bench_cost(fwa_bench_call *call, int pass, fwa_cost *cost) {
     if (call->of->rule) {
         const fwa_bench_sizes *s = &call->sizes;
         const fwa_mixer_shape shape = {s->B, s->T, s->Hq, s->H, s->K, s->V};
-        const fwa_mixer_options options = fwa_mixer_options_default(call->of->rule);
+        const fwa_mixer_options options = fwa_bench_rule_options(call->of->rule, s);
         *cost = fwa_rule_cost(call->of->rule, &options, &shape, call->backend, pass == 1);
         add_earlier_cost(call, pass, cost);
         return FWA_OK;

@@ -13,9 +13,10 @@ extern "C" {
 
 enum { FWA_BENCH_ARGUMENTS = 18, FWA_BENCH_CONVOLUTION = 4 };
 
-// Letters of core/shape.h. earlier: keys and values in front of the sequences, of rules that keep a cache.
+// Letters of core/shape.h. earlier: keys and values in front of the sequences, of rules that keep a cache. window: of
+// rules that have one; 0: their own.
 typedef struct fwa_bench_sizes {
-    int64_t B, T, Hq, H, K, V, D, F, N, earlier;
+    int64_t B, T, Hq, H, K, V, D, F, N, earlier, window;
 } fwa_bench_sizes;
 
 // What a pass reads, overwrites, or adds to.
@@ -65,8 +66,9 @@ struct fwa_bench_call {
 int fwa_bench_operator_count(void);
 const fwa_bench_case *fwa_bench_operator(int index); // operators.c
 // The case of a rule, at the sizes of a layer: rules with one head of q and k have Hq = 1, those without a cache no
-// earlier rows.
+// earlier rows, all the window that they run with.
 void fwa_bench_rule_case(fwa_bench_case *out, const fwa_rule *rule, fwa_bench_sizes *sizes); // rules.c
+fwa_mixer_options fwa_bench_rule_options(const fwa_rule *rule, const fwa_bench_sizes *sizes);
 // saved and scratch of an opened call of a rule.
 FWA_MUST_CHECK fwa_status fwa_bench_rule_memory(fwa_bench_call *call);
 

@@ -93,14 +93,15 @@ static void print_row(const bench *b, const fwa_bench_call *call, int pass, cons
     }
     printf("{\"bench\": \"op\", \"name\": \"%s\", \"pass\": \"%s\", \"backend\": \"%s\", \"dtype\": \"%s\", "
            "\"threads\": %d, \"B\": %lld, \"T\": %lld, \"Hq\": %lld, \"H\": %lld, \"K\": %lld, \"V\": %lld, "
-           "\"D\": %lld, \"F\": %lld, \"N\": %lld, \"earlier\": %lld, \"ms_median\": %.6g, \"ms_min\": %.6g, "
+           "\"D\": %lld, \"F\": %lld, \"N\": %lld, \"earlier\": %lld, \"window\": %lld, \"ms_median\": %.6g, "
+           "\"ms_min\": %.6g, "
            "\"bytes\": %.0f, "
            "\"flops\": %.0f, \"floor_ms\": %.6g, \"share\": %.4f, \"copy_gb_per_s\": %.1f, "
            "\"product_tflop_per_s\": %.3f, \"error\": %.3g, \"limit\": %.3g}\n",
            call->of->name, pass_names[pass], b->backend->name, fwa_dtype_name(b->backend->compute), b->backend->threads,
            (long long)s->B, (long long)s->T, (long long)s->Hq, (long long)s->H, (long long)s->K, (long long)s->V,
-           (long long)s->D, (long long)s->F, (long long)s->N, (long long)s->earlier, 1e3 * median, 1e3 * least,
-           cost.bytes, cost.flops, 1e3 * fwa_floor_seconds(&b->floor, cost), share, 1e-9 * b->floor.copy,
+           (long long)s->D, (long long)s->F, (long long)s->N, (long long)s->earlier, (long long)s->window, 1e3 * median,
+           1e3 * least, cost.bytes, cost.flops, 1e3 * fwa_floor_seconds(&b->floor, cost), share, 1e-9 * b->floor.copy,
            1e-12 * b->floor.product, worst->error, worst->limit);
 }
 
@@ -214,6 +215,7 @@ static fwa_status read_sizes(const fwa_arguments *a, bool cuda, fwa_bench_sizes 
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         FWA_TRY(fwa_arguments_integer(a, options[i].name, options[i].standard, 1, INT32_MAX, options[i].value));
     s->Hq = s->H;
+    FWA_TRY(fwa_arguments_integer(a, "--window", 0, 0, 65536, &s->window));
     return fwa_arguments_integer(a, "--earlier", 0, 0, INT32_MAX, &s->earlier);
 }
 
@@ -255,10 +257,10 @@ done:
 
 fwa_status fwa_bench_op(fwa_world *world, int argc, char **argv) {
     static const fwa_option options[] = {
-        {"--backend", true}, {"--dtype", true},   {"--form", true},    {"--B", true},
-        {"--T", true},       {"--H", true},       {"--K", true},       {"--V", true},
-        {"--D", true},       {"--F", true},       {"--N", true},       {"--earlier", true},
-        {"--json", false},   {"--threads", true}, {"--repeats", true}, {NULL, false}};
+        {"--backend", true}, {"--dtype", true},   {"--form", true},   {"--B", true},     {"--T", true},
+        {"--H", true},       {"--K", true},       {"--V", true},      {"--D", true},     {"--F", true},
+        {"--N", true},       {"--earlier", true}, {"--window", true}, {"--json", false}, {"--threads", true},
+        {"--repeats", true}, {NULL, false}};
     fwa_arguments arguments;
     bench b = {0};
     int64_t repeats, threads;

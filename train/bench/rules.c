@@ -30,11 +30,17 @@ enum {
 // Sizes of mamba2's block of width 768 (docs/models.md): one head of q and k of 128 for 24 heads of 64.
 enum { STATE_SPACE_KEY = 128, STATE_SPACE_VALUE = 64 };
 
+fwa_mixer_options fwa_bench_rule_options(const fwa_rule *rule, const fwa_bench_sizes *sizes) {
+    fwa_mixer_options options = fwa_mixer_options_default(rule);
+    if ((rule->switches & FWA_SWITCH_WINDOW) && sizes->window > 0) options.window = sizes->window;
+    return options;
+}
+
 static fwa_mixer_call mixer_call(const fwa_bench_call *c) {
     const fwa_bench_sizes *s = &c->sizes;
     fwa_mixer_call call;
     memset(&call, 0, sizeof call);
-    call.options = fwa_mixer_options_default(c->of->rule);
+    call.options = fwa_bench_rule_options(c->of->rule, s);
     call.shape = (fwa_mixer_shape){s->B, s->T, s->Hq, s->H, s->K, s->V};
     call.form = c->form;
     call.save = true;
@@ -95,6 +101,7 @@ void fwa_bench_rule_case(fwa_bench_case *out, const fwa_rule *rule, fwa_bench_si
         sizes->Hq = 1;
     }
     if (rule->state != FWA_STATE_CACHE) sizes->earlier = 0;
+    sizes->window = fwa_bench_rule_options(rule, sizes).window;
     const double unit = sqrt(3.0 / (double)sizes->K);
     memset(out, 0, sizeof *out);
     out->name = rule->name;
