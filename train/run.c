@@ -268,9 +268,24 @@ void fwa_run_keep_choices(const fwa_run *run, const fwa_trainer *trainer) {
     free(json);
 }
 
+// The file that is locked is in it.
+fwa_status fwa_run_check_folder(const fwa_run *run) {
+    char path[1100];
+    struct stat own, there;
+    join(path, sizeof path, run->path, "lock");
+    FWA_CHECK(fstat(run->lock, &own) == 0, FWA_IO, "%s: %s", path, strerror(errno));
+    FWA_CHECK(
+        stat(path, &there) == 0 && own.st_dev == there.st_dev && own.st_ino == there.st_ino, FWA_IO,
+        "run folder %s is not the one that this run was started in: it was removed, moved, or made anew; nothing is "
+        "saved there",
+        run->path);
+    return FWA_OK;
+}
+
 static fwa_status write_finished(const fwa_run *run, const fwa_trainer *trainer) {
     char path[1100], text[32];
     if (run->world->rank != 0) return FWA_OK;
+    FWA_TRY(fwa_run_check_folder(run));
     join(path, sizeof path, run->path, "FINISHED");
     snprintf(text, sizeof text, "%lld\n", (long long)trainer->step);
     return fwa_write_text(path, text);

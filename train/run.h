@@ -36,6 +36,9 @@ FWA_MUST_CHECK fwa_status fwa_run_open(fwa_run *run, fwa_trainer *trainer);
 // Writes gemm_algos.json: what rank 0 has chosen by measurement, after work of a new kind. Where it cannot be written,
 // a warning: the next process of this run measures again.
 void fwa_run_keep_choices(const fwa_run *run, const fwa_trainer *trainer);
+// Not collective; rank 0. FWA_IO where the folder is no longer the one that the run was started in: removed, or made
+// anew by another run, whose checkpoints are no place for this one's.
+FWA_MUST_CHECK fwa_status fwa_run_check_folder(const fwa_run *run);
 // Writes FINISHED.
 FWA_MUST_CHECK fwa_status fwa_run_finish(fwa_run *run, const fwa_trainer *trainer);
 void fwa_run_destroy(fwa_run *run);

@@ -50,6 +50,7 @@ static int64_t checkpoint_bytes(const fwa_trainer *t) {
 // The room on the disk is asked for before any rank writes.
 static fwa_status begin(fwa_saver *s) {
     const int64_t bytes = s->shard == 0 ? checkpoint_bytes(s->trainer) : 0;
+    if (s->shard == 0) FWA_TRY(fwa_run_check_folder(s->run));
     return fwa_checkpoint_begin(&s->writer, s->run->path, s->state.step, s->shard, bytes);
 }
 
@@ -63,6 +64,7 @@ static fwa_status write_shard(fwa_saver *s) {
 
 static fwa_status publish(fwa_saver *s) {
     const fwa_config *config = s->run->config;
+    FWA_TRY(fwa_run_check_folder(s->run));
     FWA_TRY(fwa_checkpoint_publish(s->writer, s->trainer->sharded ? s->trainer->world->size : 1, &s->state));
     // What is kept too long is no reason to end the run.
     if (fwa_checkpoint_prune(s->run->path, config->checkpoint.keep_last, config->checkpoint.keep_every) != FWA_OK)
