@@ -266,3 +266,8 @@ fail:
     nccl_destroy(&group->comm);
     return status;
 }
+
+int fwa_nccl_version(void) {
+    int version = 0;
+    return ncclGetVersion(&version) == ncclSuccess ? version : 0;
+}

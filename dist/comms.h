@@ -49,6 +49,7 @@ typedef struct fwa_nccl_options {
 // left to the user's environment (NCCL_NVLS_ENABLE=0).
 FWA_MUST_CHECK fwa_status fwa_comm_nccl_create(fwa_comm **out, fwa_comm *host, fwa_backend *backend,
                                                const fwa_nccl_options *options);
+int fwa_nccl_version(void); // 10000 major + 100 minor + patch of the library loaded; 0 in a build without
 
 #ifdef __cplusplus
 }

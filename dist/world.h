@@ -25,6 +25,9 @@ typedef struct fwa_world {
 // launcher's task count (OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_STEP_NUM_TASKS) and MPI's differ, or in an srun step of
 // several tasks without PMI. MPI's own start has no time-out. Caller: fwa_world_destroy.
 FWA_MUST_CHECK fwa_status fwa_world_create(fwa_world **out, int *argc, char ***argv);
+// Not collective, before MPI starts, too. Names and versions of MPI and, where it is built in, NCCL, with a comma
+// between them.
+void fwa_world_libraries(char *text, size_t size);
 // Collective. FWA_CONFIG unless sp divides size.
 FWA_MUST_CHECK fwa_status fwa_world_split(fwa_world *world, int sp);
 // Collective. Finalises MPI, unless the other ranks do not answer within the time-out.

@@ -36,6 +36,7 @@ typedef struct fwa_checkpoint_writer fwa_checkpoint_writer;
 
 // Call once on the main thread before any other use of HDF5 in the process.
 FWA_MUST_CHECK fwa_status fwa_hdf5_start(void);
+void fwa_hdf5_version(char *text, size_t size); // of the library loaded, "1.10.8"; after fwa_hdf5_start
 
 // Creates RUN/checkpoints/.step_NNNNNNNN.tmp (removing a left-over one) on rank 0 and opens it on the others, which
 // call after rank 0 has returned. FWA_IO if the folder cannot be written or `bytes_needed` do not fit on the disk.

@@ -66,6 +66,14 @@ fwa_status fwa_hdf5_start(void) {
     return FWA_OK;
 }
 
+void fwa_hdf5_version(char *text, size_t size) {
+    unsigned major = 0, minor = 0, release = 0;
+    fwa_hdf5_lock();
+    H5get_libversion(&major, &minor, &release);
+    fwa_hdf5_unlock();
+    snprintf(text, size, "%u.%u.%u", major, minor, release);
+}
+
 static fwa_status access_list(hid_t *list) {
     *list = H5Pcreate(H5P_FILE_ACCESS);
     FWA_CHECK(*list >= 0, FWA_ERROR, "no HDF5 access list: %s", fwa_hdf5_message());

@@ -17,7 +17,9 @@ FWA_MUST_CHECK fwa_status fwa_backend_cpu_describe(char *text, size_t size);
 FWA_MUST_CHECK fwa_status fwa_backend_cuda_create(fwa_backend **out, fwa_dtype precision, int device);
 FWA_MUST_CHECK fwa_status fwa_backend_cuda_count(int *count);
 FWA_MUST_CHECK fwa_status fwa_backend_cuda_describe(int device, char *text, size_t size);
-const char *fwa_backend_cuda_cudnn(void); // version of cuDNN ("9.14.0"), NULL in builds without
+void fwa_backend_cpu_libraries(char *text, size_t size);  // as fwa_backend_libraries
+void fwa_backend_cuda_libraries(char *text, size_t size); // the same
+const char *fwa_backend_cuda_cudnn(void);                 // version of cuDNN ("9.14.0"), NULL in builds without
 
 extern const fwa_ops fwa_ops_cpu_f32, fwa_ops_cpu_f64;
 extern const fwa_ops fwa_ops_cuda_f32, fwa_ops_cuda_bf16; // in builds with CUDA only

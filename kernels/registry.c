@@ -148,6 +148,13 @@ const char *fwa_backend_kind_name(fwa_backend_kind kind) {
 }
 
 #ifdef FWA_WITH_CUDA
+void fwa_backend_libraries(char *text, size_t size) {
+    char cpu[64], cuda[128];
+    fwa_backend_cpu_libraries(cpu, sizeof cpu);
+    fwa_backend_cuda_libraries(cuda, sizeof cuda);
+    snprintf(text, size, "%s, %s", cpu, cuda);
+}
+
 bool fwa_backend_built(fwa_backend_kind kind) {
     return kind == FWA_BACKEND_CPU || kind == FWA_BACKEND_CUDA;
 }
@@ -170,6 +177,10 @@ static fwa_status cuda_describe(int device, char *text, size_t size) {
     return fwa_backend_cuda_describe(device, text, size);
 }
 #else
+void fwa_backend_libraries(char *text, size_t size) {
+    fwa_backend_cpu_libraries(text, size);
+}
+
 bool fwa_backend_built(fwa_backend_kind kind) {
     return kind == FWA_BACKEND_CPU;
 }

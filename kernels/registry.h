@@ -29,6 +29,8 @@ const char *fwa_backend_kind_name(fwa_backend_kind kind); // "cpu", "cuda"
 int fwa_backend_device_count(fwa_backend_kind kind);      // visible devices; CPU: 1
 // One line about a device into `text`: its name first, then memory and what else tells it apart.
 FWA_MUST_CHECK fwa_status fwa_backend_describe(fwa_backend_kind kind, int device, char *text, size_t size);
+// Names and versions of the libraries of all backends built in, with commas between them.
+void fwa_backend_libraries(char *text, size_t size);
 const char *fwa_backend_cudnn(void); // version of the cuDNN that the CUDA backend can use, NULL: none built in
 
 // The operators of ops.def, in its order; whether a backend's sources have one does not depend on what was built.

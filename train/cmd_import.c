@@ -7,11 +7,11 @@
 
 #include "core/log.h"
 #include "core/shape.h"
-#include "core/version.h"
 #include "io/files.h"
 #include "train/arguments.h"
 #include "train/commands.h"
 #include "train/convert/export.h"
+#include "train/libraries.h"
 #include "train/run.h"
 #include "train/setup.h"
 
@@ -111,7 +111,7 @@ static fwa_status write_checkpoint(const import_job *in, const char *run, const 
                                         .config_hash = fwa_config_hash(in->config),
                                         .best_val_loss = (double)NAN,
                                         .config = text,
-                                        .version = fwa_version_text(),
+                                        .version = fwa_program_text(),
                                         .command = command,
                                         .choices = ""};
     const int64_t bytes = fwa_params_count(&in->model->params) * (int64_t)fwa_dtype_size(in->backend->master);

@@ -7,6 +7,7 @@
 
 #include "core/version.h"
 #include "kernels/registry.h"
+#include "train/libraries.h"
 
 #ifdef __clang__
 #define COMPILER __VERSION__
@@ -75,6 +76,7 @@ static void print_build(void) {
     printf("%s\n\n", fwa_version_text());
     printf("Build\n");
     printf("  %-*s%s, optimised: %s\n", INDENT - 2, "compiler", COMPILER, OPTIMIZED);
+    printf("  %-*s%s\n", INDENT - 2, "libraries", fwa_libraries_text());
     const char *cudnn = fwa_backend_cudnn();
     printf("  %-*sCUDA: %s, cuDNN: %s, poisoned arenas: %s, sanitizer: %s\n\n", INDENT - 2, "options",
            fwa_backend_built(FWA_BACKEND_CUDA) ? "on" : "off", cudnn ? cudnn : "off", POISON, SANITIZER);

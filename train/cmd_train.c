@@ -275,7 +275,7 @@ static fwa_status train(session *s) {
     fwa_trainer *t = s->trainer;
     FWA_TRY(fwa_run_open(s->run, t));
     FWA_TRY(fwa_world_agree(t->world, fwa_saver_create(&s->saver, s->run, t)));
-    if (t->world->rank == 0) fwa_startup_log(t, s->run->path);
+    if (t->world->rank == 0) fwa_startup_log(t, s->run);
     FWA_TRY(fwa_watchdog_start());
     s->flops = fwa_startup_flops(t);
     FWA_TRY(fwa_startup_peak(t->backend, &s->peak));

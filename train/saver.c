@@ -10,9 +10,9 @@
 
 #include "core/clock.h"
 #include "core/log.h"
-#include "core/version.h"
 #include "dist/watchdog.h"
 #include "train/choices.h"
+#include "train/libraries.h"
 #include "train/progress.h"
 #include "train/snapshot.h"
 
@@ -246,7 +246,7 @@ static fwa_status fill_state(fwa_saver *s) {
                                .config_hash = fwa_config_hash(config),
                                .best_val_loss = t->best_val_loss,
                                .config = s->config,
-                               .version = fwa_version_text(),
+                               .version = fwa_program_text(),
                                .command = s->run->command,
                                .choices = s->choices};
     return FWA_OK;

@@ -9,6 +9,7 @@
 #include "core/version.h"
 #include "kernels/registry.h"
 #include "train/flops.h"
+#include "train/libraries.h"
 #include "train/memory.h"
 #include "train/progress.h"
 #include "train/snapshot.h"
@@ -98,12 +99,14 @@ static void log_checkpoints(const fwa_trainer *t) {
                  t->sharded ? ", as much in that of every rank" : "");
 }
 
-void fwa_startup_log(const fwa_trainer *t, const char *run_path) {
+void fwa_startup_log(const fwa_trainer *t, const fwa_run *run) {
     const fwa_model_spec *spec = &t->model->spec;
     const fwa_config *config = t->config;
     char a[32], b[32];
-    fwa_log_info("fwa %s%s", config->run.name, run_path ? "" : " (dry run: nothing is trained or written)");
+    fwa_log_info("fwa %s%s", config->run.name, run ? "" : " (dry run: nothing is trained or written)");
     fwa_log_info("  program     %s", fwa_version_text());
+    fwa_log_info("  libraries   %s", fwa_libraries_text());
+    if (run) fwa_log_info("  command     %s", run->command);
     fwa_log_info("  model       %lld layers, width %lld, %lld heads of %lld, ffn %lld, vocabulary %lld of %lld",
                  (long long)spec->L, (long long)spec->D, (long long)spec->H, (long long)spec->K, (long long)spec->F,
                  (long long)spec->vocab, (long long)spec->N);
@@ -119,5 +122,7 @@ void fwa_startup_log(const fwa_trainer *t, const char *run_path) {
                  fwa_text_count(config->train.global_batch * sequence(t), b), (long long)config->train.steps);
     log_data(t);
     log_checkpoints(t);
-    if (run_path) fwa_log_info("  run folder  %s", run_path);
+    if (run)
+        fwa_log_info("  run folder  %s (configuration %016llx)", run->path,
+                     (unsigned long long)fwa_config_hash(config));
 }

@@ -2,14 +2,15 @@
 #ifndef FWA_TRAIN_STARTUP_H
 #define FWA_TRAIN_STARTUP_H
 
+#include "train/run.h"
 #include "train/trainer.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// Logs the table. `run_path`: the run folder, or NULL for a dry run.
-void fwa_startup_log(const fwa_trainer *trainer, const char *run_path);
+// Logs the table. `run`: NULL for a dry run.
+void fwa_startup_log(const fwa_trainer *trainer, const fwa_run *run);
 
 // Floating-point operations of training one token (train/flops.h).
 double fwa_startup_flops(const fwa_trainer *trainer);

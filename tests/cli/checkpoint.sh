@@ -7,6 +7,15 @@ settings="train.micro_batch=4 parallel.zero=1 schedule.kind=constant"
 trained 2 run tiny.yaml $settings train.steps=4 checkpoint.every=2
 newest=runs/run/checkpoints/step_00000004
 
+# Where the weights come from: program, libraries, command line and configuration, in the checkpoint and in the log.
+for text in 'fwa [0-9.]* (commit [^ ]*); OpenBLAS [0-9.]*, .*MPI .*, HDF5 [0-9.]*' 'fwa train .*parallel.zero=1'; do
+    check "state.h5 does not say $text" grep -aq "$text" $newest/state.h5
+done
+for text in 'libraries   OpenBLAS [0-9.]*, .*MPI .*, HDF5 [0-9.]*$' 'command     fwa train .*parallel.zero=1' \
+    'run folder  runs/run (configuration [0-9a-f]\{16\})$'; do
+    check "log.txt does not say $text" grep -q "$text" runs/run/log.txt
+done
+
 run "$FWA" checkpoint list runs/run
 expect 0
 check "list: $(cat out)" test "$(grep -c '^  step_0000000[24]  20.* 2 shards ' out)" = 2

@@ -30,7 +30,7 @@ says "usage: fwa sweep"
 run "$FWA" --version
 says "fwa "
 run "$FWA" info
-says falcon1 falcon1a falcon3a softmax cpu cuda Operators rmsnorm
+says falcon1 falcon1a falcon3a softmax cpu cuda Operators rmsnorm OpenBLAS HDF5
 run "$FWA" help configuration
 says train.global_batch model.mixers
 check "docs/configuration.md is not what the program prints" diff out "$configs/../docs/configuration.md"
