@@ -21,12 +21,18 @@ double fwa_bench_median(double *seconds, int count) {
 }
 
 fwa_status fwa_cmd_bench(fwa_world *world, int argc, char **argv) {
-    static const struct {
-        const char *name;
+    static struct {
+        const char *word;
+        char name[12];
         fwa_status (*run)(fwa_world *, int, char **);
-    } benches[] = {{"step", fwa_bench_step}, {"op", fwa_bench_op}, {"comm", fwa_bench_comm}};
+    } benches[] = {{"step", "bench step", fwa_bench_step},
+                   {"op", "bench op", fwa_bench_op},
+                   {"comm", "bench comm", fwa_bench_comm}};
     FWA_CHECK(argc >= 2, FWA_USAGE, "fwa bench: expected step, op or comm (fwa help bench)");
-    for (size_t i = 0; i < sizeof benches / sizeof *benches; i++)
-        if (strcmp(argv[1], benches[i].name) == 0) return benches[i].run(world, argc - 1, argv + 1);
+    for (size_t i = 0; i < sizeof benches / sizeof *benches; i++) {
+        if (strcmp(argv[1], benches[i].word) != 0) continue;
+        argv[1] = benches[i].name;
+        return benches[i].run(world, argc - 1, argv + 1);
+    }
     FWA_FAIL(FWA_USAGE, "fwa bench '%s': expected step, op or comm", argv[1]);
 }

@@ -54,6 +54,12 @@ run "$FWA" bench op falcon3a falcon1a $small --window 7 --json
 expect 0
 check "falcon3a has another window" test "$(grep falcon3a out | grep -c '"window": 7')" = 2
 check "falcon1a has a window" test "$(grep falcon1a out | grep -c '"window": 1,')" = 2
+# shellcheck disable=SC2086 # options
+run "$FWA" bench op head_norm_gate_backward $small
+expect 0
+check "an operator's own name gave no row" grep -q '^head_norm_gate  *backward ' out
+run "$FWA" bench op --fast
+expect 2 "fwa bench op" "(fwa help bench op)"
 run "$FWA" bench op falcon9
 expect 2 "falcon9" "fwa info"
 run "$FWA" bench op --dtype f16

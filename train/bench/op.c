@@ -144,9 +144,16 @@ static bool is(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
-// A name stands for itself, gemm for all products.
+// Whether `word` is an operator of the case `name`: swiglu_forward of swiglu.
+static bool is_pass(const char *word, const char *name) {
+    const size_t length = strlen(name);
+    return strncmp(word, name, length) == 0 && (is(word + length, "_forward") || is(word + length, "_backward"));
+}
+
+// A name stands for itself, gemm for all products, an operator for its case.
 static bool named(const char *word, const char *group, const char *name) {
-    return is(word, "all") || is(word, group) || is(word, name) || (is(word, "gemm") && strncmp(name, "gemm_", 5) == 0);
+    return is(word, "all") || is(word, group) || is(word, name) || is_pass(word, name) ||
+           (is(word, "gemm") && strncmp(name, "gemm_", 5) == 0);
 }
 
 static bool wanted(const fwa_arguments *a, const char *group, const char *name) {
@@ -160,6 +167,9 @@ static fwa_status check_words(const fwa_arguments *a) {
         bool known = fwa_rule_find(a->at[i]) || is(a->at[i], "rules");
         for (int c = 0; c < fwa_bench_operator_count() && !known; c++)
             known = named(a->at[i], "operators", fwa_bench_operator(c)->name);
+        for (int op = 0; op < fwa_op_count() && !known; op++)
+            FWA_CHECK(!is(a->at[i], fwa_op_name(op)), FWA_USAGE,
+                      "fwa bench op '%s': the operator has no case in train/bench/operators.c", a->at[i]);
         FWA_CHECK(known, FWA_USAGE,
                   "fwa bench op '%s': expected all, rules, operators, or names of them as in `fwa info`", a->at[i]);
     }
