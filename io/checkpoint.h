@@ -108,7 +108,7 @@ FWA_MUST_CHECK fwa_status fwa_checkpoint_verify(const char *path, fwa_checkpoint
 FWA_MUST_CHECK fwa_status fwa_checkpoint_steps(const char *run_dir, int64_t **steps, int *count);
 
 // Path of the newest checkpoint of a run that opens without damage into *path (caller frees; NULL if there is none at
-// all). Damaged ones are warned about and passed over; FWA_FORMAT if there are some and all are damaged.
+// all). Damaged ones are warned about and passed over; FWA_FORMAT if there are some and all are damaged or set aside.
 FWA_MUST_CHECK fwa_status fwa_checkpoint_newest(const char *run_dir, char **path);
 
 #ifdef __cplusplus

@@ -25,7 +25,7 @@ static bool same_folder(const char *a, const char *b) {
 // The first RUN/checkpoints/set_aside_N that is not there.
 static fwa_status new_folder(const char *run_dir, char folder[FWA_PATH_MAX]) {
     for (int n = 1;; n++) {
-        FWA_TRY(fwa_path_format(folder, "%s/checkpoints/set_aside_%d", run_dir, n));
+        FWA_TRY(fwa_path_format(folder, "%s/checkpoints/" FWA_ASIDE "%d", run_dir, n));
         if (!fwa_path_exists(folder)) return fwa_make_folders(folder);
     }
 }

@@ -83,6 +83,22 @@ done:
     return status;
 }
 
+fwa_status fwa_checkpoint_has_aside(const char *run_dir, bool *has) {
+    DIR *folder;
+    *has = false;
+    FWA_TRY(open_checkpoints(run_dir, &folder));
+    if (!folder) return FWA_OK;
+    fwa_status status = FWA_OK;
+    for (const struct dirent *entry; !*has;) {
+        FWA_TRY_GOTO(next_entry(folder, run_dir, &entry), done);
+        if (!entry) break;
+        *has = strncmp(entry->d_name, FWA_ASIDE, strlen(FWA_ASIDE)) == 0;
+    }
+done:
+    closedir(folder);
+    return status;
+}
+
 // Step of ".step_00001000.old"; -1 for any other name.
 static int64_t parse_old(const char *name) {
     const size_t length = strlen(name);

@@ -23,6 +23,9 @@ FWA_MUST_CHECK fwa_status fwa_checkpoint_folder(char path[FWA_PATH_MAX], const c
 // Removes what an interrupted save or removal left behind, RUN/checkpoints/.step_*, but what fwa_checkpoint_recover
 // puts back.
 FWA_MUST_CHECK fwa_status fwa_checkpoint_sweep(const char *run_dir);
+// Whether there is a folder RUN/checkpoints/set_aside_N.
+#define FWA_ASIDE "set_aside_"
+FWA_MUST_CHECK fwa_status fwa_checkpoint_has_aside(const char *run_dir, bool *has);
 // RUN/checkpoints/latest names that step.
 FWA_MUST_CHECK fwa_status fwa_checkpoint_name_latest(const char *run_dir, int64_t step);
 

@@ -223,5 +223,12 @@ fwa_status fwa_checkpoint_newest(const char *run_dir, char **path) {
     for (int i = 0; i < LOOKS_MAX && gone; i++) FWA_TRY(look_for_newest(run_dir, path, &gone));
     FWA_CHECK(!gone, FWA_IO, "%s removes its checkpoints faster than they are read: raise checkpoint.keep_last",
               run_dir);
+    if (*path) return FWA_OK;
+    bool aside;
+    FWA_TRY(fwa_checkpoint_has_aside(run_dir, &aside));
+    FWA_CHECK(!aside, FWA_FORMAT,
+              "all checkpoints in %s/checkpoints are set aside: continue one of them by its path (--resume "
+              "%s/checkpoints/" FWA_ASIDE "N/step_...), or move them away to start from the beginning",
+              run_dir, run_dir);
     return FWA_OK;
 }

@@ -2,6 +2,7 @@
 #include "train/run.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "train/weights.h"
 
 #define CHOICES_FILE "gemm_algos.json"
+#define ORIGIN_FILE  "started_from"
 
 // What rank 0 decides for all.
 typedef struct decision {
@@ -82,22 +84,51 @@ static fwa_status lock_folder(fwa_run *run) {
     return fwa_checkpoint_recover(run->path);
 }
 
-static fwa_status decide_auto(fwa_run *run, decision *out) {
+// Whether an earlier start went on from a checkpoint elsewhere, and the run has none of its own yet.
+static fwa_status has_origin(const fwa_run *run, bool *has) {
+    char path[1100];
+    int64_t *steps;
+    int count;
+    FWA_TRY(fwa_checkpoint_steps(run->path, &steps, &count));
+    free(steps);
+    join(path, sizeof path, run->path, ORIGIN_FILE);
+    *has = count == 0 && fwa_path_exists(path);
+    return FWA_OK;
+}
+
+static fwa_status find_origin(const fwa_run *run, char resume[2048]) {
+    char path[1100], *origin = NULL;
+    join(path, sizeof path, run->path, ORIGIN_FILE);
+    FWA_TRY(fwa_read_text(path, &origin));
+    origin[strcspn(origin, "\n")] = '\0';
+    fwa_log_info("resume auto: no checkpoint in %s yet, which was started from %s", run->path, origin);
+    fwa_status status = fwa_run_find_checkpoint(origin, resume);
+    free(origin);
+    return status;
+}
+
+static fwa_status find_own(fwa_run *run, char resume[2048]) {
     char *newest = NULL;
+    if (fwa_path_exists(run->path)) FWA_TRY(fwa_checkpoint_newest(run->path, &newest));
+    run->checked = newest != NULL;
+    if (newest)
+        snprintf(resume, 2048, "%s", newest);
+    else
+        fwa_log_info("resume auto: no checkpoint in %s, starting fresh", run->path);
+    free(newest);
+    return FWA_OK;
+}
+
+static fwa_status decide_auto(fwa_run *run, decision *out) {
+    bool origin;
     int64_t steps = fwa_run_finished_steps(run->path);
     if (steps >= run->config->train.steps) {
         out->finished = 1;
         return FWA_OK;
     }
     FWA_TRY(lock_folder(run)); // before looking: another process may be writing the next checkpoint
-    if (fwa_path_exists(run->path)) FWA_TRY(fwa_checkpoint_newest(run->path, &newest));
-    run->checked = newest != NULL;
-    if (newest)
-        snprintf(out->resume, sizeof out->resume, "%s", newest);
-    else
-        fwa_log_info("resume auto: no checkpoint in %s, starting fresh", run->path);
-    free(newest);
-    return FWA_OK;
+    FWA_TRY(has_origin(run, &origin));
+    return origin ? find_origin(run, out->resume) : find_own(run, out->resume);
 }
 
 static fwa_status decide(fwa_run *run, const char *resume, decision *out) {
@@ -201,12 +232,33 @@ done:
     return status;
 }
 
+static bool same_folder(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static fwa_status forget(const fwa_run *run, const char *name) {
+    char path[1100];
+    join(path, sizeof path, run->path, name);
+    FWA_CHECK(unlink(path) == 0 || errno == ENOENT, FWA_IO, "cannot remove %s: %s", path, strerror(errno));
+    return FWA_OK;
+}
+
+static fwa_status keep_origin(const fwa_run *run, int64_t step) {
+    char own[1200], path[1100], resolved[PATH_MAX], text[PATH_MAX + 1];
+    snprintf(own, sizeof own, "%s/checkpoints/step_%08lld", run->path, (long long)step);
+    if (!run->resume[0] || same_folder(own, run->resume)) return forget(run, ORIGIN_FILE);
+    FWA_CHECK(realpath(run->resume, resolved), FWA_IO, "%s: %s", run->resume, strerror(errno));
+    join(path, sizeof path, run->path, ORIGIN_FILE);
+    snprintf(text, sizeof text, "%s\n", resolved);
+    return fwa_write_text(path, text);
+}
+
 // The folder is that of a run on its way, from this checkpoint on: what says otherwise would end the next start, or
 // lead it elsewhere.
 static fwa_status go_back(const fwa_run *run, const fwa_trainer *trainer) {
-    char path[1100];
-    join(path, sizeof path, run->path, "FINISHED");
-    FWA_CHECK(unlink(path) == 0 || errno == ENOENT, FWA_IO, "cannot remove %s: %s", path, strerror(errno));
+    FWA_TRY(forget(run, "FINISHED"));
+    FWA_TRY(keep_origin(run, trainer->step));
     return run->resume[0] ? fwa_checkpoint_set_aside(run->path, trainer->step, run->resume) : FWA_OK;
 }
 

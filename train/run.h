@@ -1,6 +1,7 @@
 // The run folder run.dir/run.name (docs/architecture.md) and what resuming means.
 //
 //   config.yaml (resolved)  metrics.jsonl  log.txt  checkpoints/  FINISHED (number of steps)  gemm_algos.json  lock
+//   started_from (a checkpoint of elsewhere: until the run has one of its own it goes on from there)
 //
 // Rank 0 touches the folder; every rank reads checkpoints. All functions are Collective.
 #ifndef FWA_TRAIN_RUN_H

@@ -6,6 +6,7 @@ token_data
 trained 1 own tiny-lm.yaml train.steps=2 checkpoint.every=2
 echo "{}" >runs/own/gemm_algos.json
 echo "{}" >runs/own/profile.json
+echo elsewhere >runs/own/started_from
 step=runs/own/checkpoints/step_00000002
 case=${FWA_SOURCE_DIR:?}/tests/golden/falcon1_basic.h5
 cat >sweep.yaml <<'YAML'
@@ -44,7 +45,7 @@ contents() {
 }
 contents >before
 find runs/own -type f >files
-check "the run folder lacks files: $(cat files)" [ "$(wc -l <files)" -ge 13 ]
+check "the run folder lacks files: $(cat files)" [ "$(wc -l <files)" -ge 14 ]
 while read -r file; do
     run "$FWA" eval runs/own --task ppl --json "$file"
     expect 2 "--json $file: this file belongs to the "

@@ -6,7 +6,7 @@ settings="train.steps=12 schedule.kind=constant"
 
 # steps RUN: of its checkpoints
 steps() {
-    find "runs/$1/checkpoints" -maxdepth 1 -name 'step_*' | sed 's/.*step_0*//' | sort -n | tr '\n' ' '
+    find "runs/$1/checkpoints" -maxdepth 1 -name 'step_*' 2>/dev/null | sed 's/.*step_0*//' | sort -n | tr '\n' ' '
 }
 
 # shellcheck disable=SC2086 # several words
@@ -33,6 +33,30 @@ steps() {
     trained 1 other tiny.yaml $settings checkpoint.keep_last=1 checkpoint.every=1 train.stop_after=7 \
         --resume runs/back/checkpoints/set_aside_1/step_00000009
     check "checkpoints $(steps other)" test "$(steps other)" = "9 "
+
+    # From elsewhere, and killed before the first save: the next start goes on from there, not from nothing, and not from what
+    # the folder held before.
+    settings="train.steps=1000000 schedule.kind=constant"
+    trained 1 source tiny.yaml $settings checkpoint.every=3 train.stop_after=6
+    for name in used new; do
+        [ $name = new ] || trained 1 used tiny.yaml $settings checkpoint.every=3 train.stop_after=9
+        start "$FWA" train tiny.yaml run.name=$name $settings --resume runs/source/checkpoints/step_00000003
+        tries=0
+        until grep -q '^step' err || [ $tries -gt $((limit * 20)) ]; do
+            tries=$((tries + 1))
+            sleep 0.05
+        done
+        kill -9 "$background"
+        ended
+        check "$name has a checkpoint: $(steps $name)" test -z "$(steps $name)"
+        trained 1 $name tiny.yaml $settings train.stop_after=5 --resume auto
+        expect 0 "which was started from" "at step 3"
+        trained 1 $name tiny.yaml $settings train.stop_after=6 --resume auto
+        expect 0 "at step 5"
+        check_not "still started from elsewhere" test -e runs/$name/started_from
+        same_parameters source $name 6
+    done
+    settings="train.steps=12 schedule.kind=constant"
 
     # The newest one is damaged, of the size that it should have, and one is kept.
     trained 1 hurt tiny.yaml $settings checkpoint.every=6
