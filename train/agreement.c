@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/version.h"
+#include "io/files.h"
 
 #define DIFFERENCES_MAX 12 // that are listed
 
@@ -94,9 +95,7 @@ static char *config_lines(const fwa_config *config) {
     FILE *out = open_memstream(&text, &bytes);
     for (int i = 0; out && i < count; i++) fprintf(out, "%s: %s\n", entries[i].key, shared_value(config, &entries[i]));
     fwa_config_entries_free(entries, count);
-    if (out && !fclose(out)) return text;
-    free(text);
-    return NULL;
+    return out && fwa_stream_end(out, &text) ? text : NULL;
 }
 
 // The value of a line's key among `lines`, up to the newline; NULL: it is not there.
@@ -131,7 +130,7 @@ static fwa_status compare_lines(const char *first, const char *mine) {
     list_differences(first, mine, true, &listed, out);
     list_differences(mine, first, false, &listed, out);
     if (listed > DIFFERENCES_MAX) fprintf(out, "and %d more\n", listed - DIFFERENCES_MAX);
-    const bool written = fclose(out) == 0;
+    const bool written = fwa_stream_end(out, &lines);
     fwa_status status = fwa_error_raise(
         written ? FWA_CONFIG : FWA_MEMORY, __FILE__, __LINE__, __func__,
         "this rank's configuration is not that of rank 0:\n%sstart all ranks with the same files and settings",
