@@ -6,17 +6,17 @@
 #include "io/config.h"
 #include "train/commands.h"
 
+// A line of text a line, whatever its length.
+// clang-format off
 static const fwa_command commands[] = {
     {"train",
      "CONFIG.yaml [key.path=value ...] [--resume none|auto|PATH] [--init-from CHECKPOINT] [--dry-run] [--print-config]",
      "train a model, on one process or under mpirun",
-     "Reads CONFIG.yaml and the files it is based on, then the overrides in order; docs/configuration.md lists every "
-     "key.\n"
+     "Reads CONFIG.yaml and the files it is based on, then the overrides in order; docs/configuration.md lists every key.\n"
      "\n"
      "  --resume none    start fresh; refuses a run folder that has checkpoints (default)\n"
      "  --resume auto    continue from the newest sound checkpoint of the run folder, or start fresh\n"
-     "  --resume PATH    continue from this checkpoint or from the newest one of this run folder; later ones of "
-     "run.name\n"
+     "  --resume PATH    continue from this checkpoint or from the newest one of this run folder; later ones of run.name\n"
      "                   are set aside (checkpoints/set_aside_N)\n"
      "  --init-from C    start at step 0 with the weights of checkpoint or run C\n"
      "  --dry-run        print model, parameter count and memory plan; train and write nothing\n"
@@ -34,10 +34,8 @@ static const fwa_command commands[] = {
      "                mc: [--shots K] [--seed N] [--cut] [--scores FILE]\n"
      "                addition: [--widths A-B|upto|exact] [--greedy] [--grid A-B[:STEP]]",
      "perplexity, multiple choice, or exact match of the addition task",
-     "Measures a checkpoint, on one process or under mpirun; docs/evaluation.md says how. The task is the one the "
-     "model\n"
-     "was trained on unless --task names another. Backend and threads are those of this machine unless they are "
-     "given.\n"
+     "Measures a checkpoint, on one process or under mpirun; docs/evaluation.md says how. The task is the one the model\n"
+     "was trained on unless --task names another. Backend and threads are those of this machine unless they are given.\n"
      "Scores do not depend on batch size, padding and number of ranks.\n"
      "\n"
      "ppl: perplexity by token, byte and word of token shards (*.bin), text files or JSONL; without FILE of data.val.\n"
@@ -45,20 +43,16 @@ static const fwa_command commands[] = {
      "  --stride N       new tokens in each window, so that all have a longer past (default: the whole window)\n"
      "  --words N        divide by this number of words instead of those in the text\n"
      "  --field NAME     member of a JSONL line with a document's text (default text)\n"
-     "mc: accuracy on files of questions, JSONL or the llm.c layout (*.bin), and their mean over the tasks of the "
-     "paper:\n"
-     "the most probable choice, also by character (as lm-evaluation-harness does) and by token of the choice; of "
-     "contexts\n"
+     "mc: accuracy on files of questions, JSONL or the llm.c layout (*.bin), and their mean over the tasks of the paper:\n"
+     "the most probable choice, also by character (as lm-evaluation-harness does) and by token of the choice; of contexts\n"
      "whose last word is wanted (LAMBADA) accuracy and perplexity.\n"
      "  --shots K        solved questions of the same file in front of each, drawn with --seed N (default 0)\n"
      "  --cut            contexts beyond the length that attention was trained on lose their beginning\n"
      "  --scores FILE    every question's log-probabilities and choices, a JSON object a line\n"
-     "addition: exact match by operand width, without --widths up to half beyond the trained range. `upto` draws "
-     "widths\n"
+     "addition: exact match by operand width, without --widths up to half beyond the trained range. `upto` draws widths\n"
      "of operands from 1..width, `exact` gives both operands that width; --widths 33-48,exact measures one of them.\n"
      "  --greedy         decodes the answers token by token, too\n"
-     "  --grid A-B:STEP  instead over all pairs of widths A, A+STEP, ... and B, the one of the first operand, the "
-     "other of\n"
+     "  --grid A-B:STEP  instead over all pairs of widths A, A+STEP, ... and B, the one of the first operand, the other of\n"
      "                   the second (bracket format)\n"
      "\n"
      "  --examples N     at most so many questions or windows; of addition examples a width (default 1000)\n"
@@ -72,8 +66,7 @@ static const fwa_command commands[] = {
      "                [--seed N] [--state-in FILE] [--state-out FILE] [--tokenizer T] [--context N] [--no-mark]\n"
      "                [--ignore-end] [--json FILE] [run.backend=B] [run.threads=N] [train.precision=P]",
      "go on from a text, token by token, with the memory of what was read saved or restored",
-     "Reads the prompt and prints what the model makes of it, to the end of the text or for --tokens N (default 128; "
-     "0:\n"
+     "Reads the prompt and prints what the model makes of it, to the end of the text or for --tokens N (default 128; 0:\n"
      "read only). A token takes the same time and memory however much was read, except where a layer has softmax\n"
      "attention, whose cache has room for --context N tokens (default: the length of the sequences in training).\n"
      "\n"
@@ -113,9 +106,7 @@ static const fwa_command commands[] = {
      "                 there are evaluations\n"
      "  --csv FILE     where the CSV goes\n"
      "\n"
-     "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: the points under way save, and the sweep leaves with exit code 75; "
-     "the "
-     "same\n"
+     "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: the points under way save, and the sweep leaves with exit code 75; the same\n"
      "command continues it. Exit codes: 0 all points finished or stopped by train.stop_after, 1 points failed, 2 the\n"
      "sweep or a point's configuration is wrong, 75 stopped by a signal; with --point that of the point.\n",
      fwa_cmd_sweep},
@@ -141,36 +132,30 @@ static const fwa_command commands[] = {
      "  --to llama         as the transformers library reads LLaMA models; for models of softmax attention\n"
      "  --dtype D          of the weights: f32, or f64 after training in f64 (default), or bf16\n"
      "  --tokenizer F      GPT-2's files of folder F beside it, under the names that the transformers library knows\n"
-     "  --logits N         logits.safetensors, too: N tokens and what this program's model answers to them, to "
-     "compare\n"
+     "  --logits N         logits.safetensors, too: N tokens and what this program's model answers to them, to compare\n"
      "                     with; backend, threads and precision by the settings\n",
      fwa_cmd_export},
     {"import", "FOLDER RUN [key.path=value ...]", "make a run folder of an exported model",
-     "FOLDER holds model.safetensors and config.json: an export of either kind, or a LLaMA model with tied "
-     "embeddings.\n"
-     "RUN gets a checkpoint with the weights, for `fwa eval`, `fwa generate`, and `fwa train --init-from RUN`; moments "
-     "of\n"
+     "FOLDER holds model.safetensors and config.json: an export of either kind, or a LLaMA model with tied embeddings.\n"
+     "RUN gets a checkpoint with the weights, for `fwa eval`, `fwa generate`, and `fwa train --init-from RUN`; moments of\n"
      "the optimizer do not travel. Words key.path=value change its configuration.\n",
      fwa_cmd_import},
     {"bench",
      "step CONFIG.yaml [key.path=value ...] [--steps N] [--eager] [--no-overlap] [--profile]\n"
-     "                 | op [all|rules|operators|NAME ...] [--backend auto|cpu|cuda] [--dtype f64|f32|bf16] [--B N] "
-     "[--T N]\n"
+     "                 | op [all|rules|operators|NAME ...] [--backend auto|cpu|cuda] [--dtype f64|f32|bf16] [--B N] [--T N]\n"
      "                      [--H N] [--K N] [--V N] [--D N] [--F N] [--N N] [--earlier N] [--window N]\n"
      "                      [--form chunk|recurrent] [--repeats N] [--threads N] [--json]\n"
      "                 | comm [--backend cpu|cuda] [--from BYTES] [--to BYTES] [--ctas N]",
      "time training steps, mixing rules, operators or communication, after a check",
      "step: whole training steps on random tokens, after a check that the first loss is what the initial weights must\n"
      "give and that a repeated batch is learned. ms_host: what the host takes to give a step to the device.\n"
-     "exchanged_bytes: between ranks that share sequences, beside what is expected. --eager: call by call, where a "
-     "GPU\n"
+     "exchanged_bytes: between ranks that share sequences, beside what is expected. --eager: call by call, where a GPU\n"
      "would run recorded graphs.\n"
      "--no-overlap: gradients are summed over ranks behind the backward pass instead of during it.\n"
      "--profile: three more steps by parts, as debug.profile has them: where the time goes, for every\n"
      "rank of a sequence.\n"
      "op: forward and backward of mixing rules and operators by name (gemm: all products; default: all). B sequences\n"
-     "of T tokens, H heads with keys of K and values of V, width D, F of the MLP, N tokens in the vocabulary; "
-     "--earlier\n"
+     "of T tokens, H heads with keys of K and values of V, width D, F of the MLP, N tokens in the vocabulary; --earlier\n"
      "N: behind N keys and values, as a piece of a sequence is (rules with a cache). --window N: of rules that have\n"
      "one, instead of their own. Results must equal the CPU's in f64 first. Median ms; bytes and FLOPs that the work\n"
      "needs, a second; share of the floor, the time that a plain copy of these bytes or a large product of these\n"
@@ -198,8 +183,7 @@ static const fwa_command commands[] = {
      "                 is 0 and for a single token over an empty memory\n"
      "  --tolerance E  default 1e-9 in f64, 1e-4 in f32, 0.02 in bf16\n"
      "  --form F       default chunk, with --chunk 64\n"
-     "  --dtype T      default f64 on the cpu, f32 on cuda. bf16 on the cpu: the chunk form with bf16 where the "
-     "kernels\n"
+     "  --dtype T      default f64 on the cpu, f32 on cuda. bf16 on the cpu: the chunk form with bf16 where the kernels\n"
      "                 of a GPU have it, for rules on the additive and delta cores\n"
      "\n"
      "Without --rule the case's attribute says which rule; both must agree. Bad input ends with exit code 2 and a\n"
@@ -209,8 +193,7 @@ static const fwa_command commands[] = {
      "tokenize INPUT ... --out FOLDER [--tokenizer FOLDER|bytes] [--format text|jsonl] [--field NAME]\n"
      "                [--documents file|line] [--val SHARE] [--seed N] [--shard-tokens N] [--threads N]\n"
      "                | inspect SHARD ... [--tokenizer FOLDER|bytes] [--samples N] [--length N] [--json FILE]\n"
-     "                | addition [--format bracket|paper] [--width-min N] [--width-max N] [--split train|val] [--seed "
-     "N]\n"
+     "                | addition [--format bracket|paper] [--width-min N] [--width-max N] [--split train|val] [--seed N]\n"
      "                [--first N] [--examples N] [--json]",
      "make token shards from text, look into them, or show examples of the addition task",
      "tokenize: text files, or JSONL (*.jsonl, *.ndjson) with an object a line, to FOLDER/train_000000.bin, ... and\n"
@@ -227,8 +210,7 @@ static const fwa_command commands[] = {
      "  --shard-tokens N   tokens of a file (default 100000000)\n"
      "  --threads N        default: the cores that this process may use; the files do not depend on it\n"
      "\n"
-     "inspect: header, documents and their lengths, the most frequent tokens, and samples as text. SHARD is a path or "
-     "a\n"
+     "inspect: header, documents and their lengths, the most frequent tokens, and samples as text. SHARD is a path or a\n"
      "pattern in quotes.\n"
      "\n"
      "  --tokenizer T      decodes; default data/gpt2 where there is one, else ids are shown\n"
@@ -241,8 +223,7 @@ static const fwa_command commands[] = {
      "\n"
      "  --split S          train (default) or val\n"
      "  --first N          number of the first one (default 0), of --examples N (default 10)\n"
-     "  --json             a line is an object: number, question, answer, tokens with begin and end, and answer_at, "
-     "the\n"
+     "  --json             a line is an object: number, question, answer, tokens with begin and end, and answer_at, the\n"
      "                     place of the answer's first token\n",
      fwa_cmd_data},
     {"checkpoint",
@@ -252,8 +233,7 @@ static const fwa_command commands[] = {
      "A run stands for its newest sound checkpoint in diff and pack, for all of them in list and verify.\n"
      "\n"
      "  list      step, time, size, shards, tokens; sizes of files are checked\n"
-     "  verify    reads everything: digests of all files, rows of all tensors; names each damaged file. Exit code 1 "
-     "if\n"
+     "  verify    reads everything: digests of all files, rows of all tensors; names each damaged file. Exit code 1 if\n"
      "            there is one\n"
      "  diff      compares what two checkpoints hold, whatever the number of ranks that wrote them: state, keys that\n"
      "            define the run, masters and moments. Exit code 1 if they differ; --tolerance E lets tensors pass\n"
@@ -264,6 +244,7 @@ static const fwa_command commands[] = {
      fwa_cmd_checkpoint},
     {"info", "", "rules, operators, backends and versions of this build", "", fwa_cmd_info},
 };
+// clang-format on
 
 #define COMMANDS (sizeof commands / sizeof *commands)
 
