@@ -37,8 +37,7 @@ static fwa_status mpi_all_reduce_start(fwa_comm *comm, fwa_stream *stream, void 
     FWA_TRY(check_call(group, count, dtype));
     FWA_CHECK((unsigned)op <= FWA_REDUCE_MIN, FWA_ERROR, "got reduction %d, expected sum, max or min", (int)op);
     fwa_mpi_request *request;
-    fwa_status status = fwa_mpi_reduce_start(group, buffer, count, dtype, op, &request);
-    if (status != FWA_OK) return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    FWA_TRY(fwa_mpi_reduce_start(group, buffer, count, dtype, op, &request));
     comm->sent.all_reduce += count * (int64_t)fwa_dtype_size(dtype);
     *out = (fwa_comm_request *)request;
     return FWA_OK;

@@ -53,6 +53,6 @@ fwa_status fwa_nccl_meet(fwa_comm *host, fwa_status mine, int device, ncclUnique
     if (status == FWA_OK) status = mine != FWA_OK ? mine : judge(cards, host->size);
     if (status == FWA_OK) *id = cards[0].id;
     free(cards);
-    if (status != FWA_OK) return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    FWA_TRY(status);
     return FWA_OK;
 }

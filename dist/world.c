@@ -137,8 +137,7 @@ static fwa_status make_group(fwa_world *world, int color, int size, fwa_comm **o
     if (size == 1) return fwa_comm_self_create(out);
     MPI_Comm part;
     FWA_MPI_TRY(MPI_Comm_split(MPI_COMM_WORLD, color, world->rank, &part));
-    fwa_status status = fwa_comm_mpi_create(out, &part);
-    if (status != FWA_OK) return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    FWA_TRY(fwa_comm_mpi_create(out, &part));
     FWA_MPI_TRY(MPI_Comm_free(&part));
     (*out)->set_timeout(*out, state_of(world)->timeout_s);
     return FWA_OK;
@@ -221,7 +220,7 @@ static fwa_status exchange_verdicts(fwa_world *world, fwa_status mine, fwa_statu
     int root = worst_rank(codes, world->size);
     *verdict = (fwa_status)codes[root];
     free(codes);
-    if (status != FWA_OK) return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    FWA_TRY(status);
     if (*verdict == FWA_OK) return FWA_OK;
     char text[MESSAGE_BYTES] = "";
     if (root == world->rank) {

@@ -163,7 +163,8 @@ fwa_status fwa_bench_cost(fwa_bench_call *call, int pass, fwa_cost *cost) {
     FWA_TRY(fwa_op_meter_start(call->backend, add_cost, cost));
     const fwa_status status = call->of->pass[pass](call);
     fwa_op_meter_stop(call->backend);
-    return status == FWA_OK ? status : fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    FWA_TRY(status);
+    return FWA_OK;
 }
 
 // A result's limit (tests/gpu): a product or a state in bf16, a gradient, a gradient of a rule's scalars.
@@ -221,7 +222,8 @@ static fwa_status compare_one(fwa_bench_call *call, fwa_bench_call *truth, int i
         *error = call->of->argument[i].type == FWA_BENCH_STATE ? error_of_state(image, expected.data)
                                                                : error_of(image, type, expected);
     free(image);
-    return status == FWA_OK ? status : fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    FWA_TRY(status);
+    return FWA_OK;
 }
 
 void fwa_bench_keep_worse(fwa_bench_error *worst, const fwa_bench_error *one) {

@@ -33,8 +33,8 @@ typedef enum fwa_bench_type {
 typedef struct fwa_bench_argument {
     const char *name;
     // Dimensions with a space between; letters of a dimension multiply: "B T G K", "R 2F". B T G (heads of q and k) H K
-    // V D F N; E earlier rows; R = B T rows; r = a quarter of them, but 8192 at most, as the
-    // head works on a piece at once; W = 4. NULL: absent.
+    // V D F N; E earlier rows; R = B T rows; r = a quarter of them, but 8192 at most, as the head works on a piece at
+    // once; W = 4. NULL: absent.
     const char *shape;
     fwa_bench_role role;
     fwa_bench_type type;

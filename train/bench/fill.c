@@ -78,5 +78,6 @@ fwa_status fwa_bench_fill(fwa_backend *backend, fwa_tensor t, int id, fwa_bench_
     FWA_CHECK(image, FWA_MEMORY, "bench: no memory for %d values", PERIOD);
     fwa_status status = spread(backend, t, image, id, range);
     free(image);
-    return status == FWA_OK ? status : fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    FWA_TRY(status);
+    return FWA_OK;
 }

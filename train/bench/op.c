@@ -1,11 +1,10 @@
 // fwa bench op [NAME ...|rules|operators|all]: forward and backward of mixing rules and operators on a backend.
 //
 // The check: at the first sequence of the batch (its first 1024 tokens at most, fewer behind many earlier ones) every
-// result equals the CPU's in f64,
-// that of a rule its recurrence's; and at the whole size the rows of these tokens do, forward, and backward where no
-// later token reaches them. Times are medians by the backend's timers. Beside them stands what the work moves and
-// computes at least, and the share of the device's own rates for a copy and a product (train/bench/floor.h), measured
-// in the same run.
+// result equals the CPU's in f64, that of a rule its recurrence's; and at the whole size the rows of these tokens do,
+// forward, and backward where no later token reaches them. Times are medians by the backend's timers. Beside them
+// stands what the work moves and computes at least, and the share of the device's own rates for a copy and a product
+// (train/bench/floor.h), measured in the same run.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -137,7 +136,8 @@ static fwa_status bench_case(bench *b, const fwa_bench_case *of, const fwa_bench
         return FWA_OK;
     }
     fflush(stdout);
-    return status == FWA_OK ? status : fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    FWA_TRY(status);
+    return FWA_OK;
 }
 
 static bool is(const char *a, const char *b) {

@@ -72,7 +72,7 @@ static double correction(int op, const call *c) {
 }
 
 static fwa_status done(int op, const call *c, fwa_status status) {
-    if (status != FWA_OK) return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    FWA_TRY(status);
     fwa_cost cost = {.bytes = correction(op, c), .flops = 0.0};
     for (int i = 0; i < MOST_ARGUMENTS; i++) cost.bytes += bytes_of(c->tensor[i]);
     meter.add(meter.user, op, op == OP_gemm ? cost_of_product(c) : cost);

@@ -204,5 +204,6 @@ fwa_status fwa_profile_finish(fwa_profile **profile, const char *folder) {
     *profile = NULL;
     fwa_status status = p->trainer->world->rank == 0 ? publish(p, folder) : FWA_OK;
     fwa_profile_destroy(p);
-    return status == FWA_OK ? status : fwa_error_pass(status, __FILE__, __LINE__, __func__);
+    FWA_TRY(status);
+    return FWA_OK;
 }
