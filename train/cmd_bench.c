@@ -1,4 +1,5 @@
-// fwa bench step|op|comm ...: one table of what can be timed. Nothing prints a speed unless the check beside it passes.
+// fwa bench step|op|comm|io ...: one table of what can be timed. Nothing prints a speed unless the check beside it
+// passes.
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,12 +28,13 @@ fwa_status fwa_cmd_bench(fwa_world *world, int argc, char **argv) {
         fwa_status (*run)(fwa_world *, int, char **);
     } benches[] = {{"step", "bench step", fwa_bench_step},
                    {"op", "bench op", fwa_bench_op},
-                   {"comm", "bench comm", fwa_bench_comm}};
-    FWA_CHECK(argc >= 2, FWA_USAGE, "fwa bench: expected step, op or comm (fwa help bench)");
+                   {"comm", "bench comm", fwa_bench_comm},
+                   {"io", "bench io", fwa_bench_io}};
+    FWA_CHECK(argc >= 2, FWA_USAGE, "fwa bench: expected step, op, comm or io (fwa help bench)");
     for (size_t i = 0; i < sizeof benches / sizeof *benches; i++) {
         if (strcmp(argv[1], benches[i].word) != 0) continue;
         argv[1] = benches[i].name;
         return benches[i].run(world, argc - 1, argv + 1);
     }
-    FWA_FAIL(FWA_USAGE, "fwa bench '%s': expected step, op or comm", argv[1]);
+    FWA_FAIL(FWA_USAGE, "fwa bench '%s': expected step, op, comm or io", argv[1]);
 }

@@ -145,8 +145,9 @@ static const fwa_command commands[] = {
      "                 | op [all|rules|operators|NAME ...] [--backend auto|cpu|cuda] [--dtype f64|f32|bf16] [--B N] [--T N]\n"
      "                      [--H N] [--K N] [--V N] [--D N] [--F N] [--N N] [--earlier N] [--window N]\n"
      "                      [--form chunk|recurrent] [--repeats N] [--threads N] [--json]\n"
-     "                 | comm [--backend cpu|cuda] [--from BYTES] [--to BYTES] [--ctas N]",
-     "time training steps, mixing rules, operators or communication, after a check",
+     "                 | comm [--backend cpu|cuda] [--from BYTES] [--to BYTES] [--ctas N]\n"
+     "                 | io [--to FOLDER] [--parameters N] [--repeats N]",
+     "time training steps, mixing rules, operators, communication or checkpoints, after a check",
      "step: whole training steps on random tokens, after a check that the first loss is what the initial weights must\n"
      "give and that a repeated batch is learned. ms_host: what the host takes to give a step to the device.\n"
      "exchanged_bytes: between ranks that share sequences, beside what is expected. --eager: call by call, where a GPU\n"
@@ -164,7 +165,10 @@ static const fwa_command commands[] = {
      "comm: all-reduce, all-gather, reduce-scatter and exchange (each rank sends to the next) between the ranks, from\n"
      "8 B to 256 MB: MPI on the cpu, NCCL on cuda with --ctas thread blocks (0: as NCCL likes). Checks every result\n"
      "for its exact value first. algbw: bytes over time; busbw, which compares with the hardware whatever the number\n"
-     "n of ranks: algbw x 2(n-1)/n for all-reduce, x (n-1)/n for all-gather and reduce-scatter.\n",
+     "n of ranks: algbw x 2(n-1)/n for all-reduce, x (n-1)/n for all-gather and reduce-scatter.\n"
+     "io: writes checkpoints of N parameters (default 16,000,000; 12 bytes each) into a new folder (default "
+     "bench-io),\n"
+     "each rank its rows, reads them back, compares every value, and removes the folder.\n",
      fwa_cmd_bench},
     {"op",
      "[--rule R] --in CASE.h5 --out ANSWER.h5 | --check CASE.h5 [CASE.h5 ...] [--out ANSWER.h5] [--tolerance E]\n"

@@ -27,5 +27,5 @@ expect 2 "--to"
 run "$FWA" bench comm config.yaml
 expect 2 "config.yaml"
 run "$FWA" bench what
-expect 2 "step, op or comm"
+expect 2 "step, op, comm or io"
 finish

@@ -8,10 +8,11 @@
 extern "C" {
 #endif
 
-// Collective. argv[0] is "step", "op" or "comm".
+// Collective. argv[0] is "step", "op", "comm" or "io".
 FWA_MUST_CHECK fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_bench_op(fwa_world *world, int argc, char **argv);
 FWA_MUST_CHECK fwa_status fwa_bench_comm(fwa_world *world, int argc, char **argv);
+FWA_MUST_CHECK fwa_status fwa_bench_io(fwa_world *world, int argc, char **argv);
 
 double fwa_bench_now(void); // seconds of a monotonic clock
 // Sorts `seconds` and returns the median.
