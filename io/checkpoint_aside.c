@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -15,11 +14,6 @@ fwa_status fwa_checkpoint_name_latest(const char *run_dir, int64_t step) {
     FWA_TRY(fwa_path_format(path, "%s/checkpoints/latest", run_dir));
     snprintf(text, sizeof text, "step_%08" PRId64 "\n", step);
     return fwa_write_text(path, text);
-}
-
-static bool same_folder(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 // The first RUN/checkpoints/set_aside_N that is not there.
@@ -59,7 +53,7 @@ fwa_status fwa_checkpoint_set_aside(const char *run_dir, int64_t step, const cha
     int count, later = 0;
     FWA_TRY(fwa_checkpoint_folder(own, run_dir, "", step, ""));
     FWA_TRY(fwa_checkpoint_steps(run_dir, &steps, &count));
-    while (later < count && (steps[later] > step || (steps[later] == step && !same_folder(own, path)))) later++;
+    while (later < count && (steps[later] > step || (steps[later] == step && !fwa_path_same(own, path)))) later++;
     fwa_status status = later > 0 ? move_away(run_dir, steps, later) : FWA_OK;
     if (status == FWA_OK && later > 0) status = correct_latest(run_dir, steps + later, count - later);
     free(steps);

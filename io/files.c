@@ -42,6 +42,11 @@ bool fwa_path_ends(const char *path, const char *ending) {
     return bytes > last && strcmp(path + bytes - last, ending) == 0;
 }
 
+bool fwa_path_same(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 static const char *kind_of(mode_t mode) {
     if (S_ISDIR(mode)) return "a folder";
     if (S_ISREG(mode)) return "a file";

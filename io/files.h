@@ -19,6 +19,7 @@ extern "C" {
 FWA_MUST_CHECK fwa_status fwa_path_format(char path[FWA_PATH_MAX], const char *format, ...) FWA_PRINTF(2, 3);
 void fwa_path_trim(char *path);                               // without slashes at its end, but for that of the root
 bool fwa_path_ends(const char *path, const char *ending);     // in `ending`, with more in front of it
+bool fwa_path_same(const char *a, const char *b);             // both are there and the same file or folder
 FWA_MUST_CHECK fwa_status fwa_make_folders(const char *path); // mkdir -p
 FWA_MUST_CHECK fwa_status fwa_read_text(const char *path,
                                         char **text); // whole FWA_INPUT_TEXT, NUL-terminated; caller frees

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "io/files.h"
 #include "train/arguments.h"
@@ -52,10 +51,9 @@ static fwa_status read_tolerance(const fwa_arguments *arguments, request *r) {
 // Every case exists, and writing the answer does not replace it.
 static fwa_status check_files(const request *r) {
     for (int i = 0; i < r->count; i++) {
-        struct stat in, out;
-        FWA_CHECK(stat(r->cases[i], &in) == 0, FWA_USAGE, "cannot open %s: no such file", r->cases[i]);
-        const bool same = r->out && stat(r->out, &out) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino;
-        FWA_CHECK(!same, FWA_USAGE, "--out %s is the case itself, expected another file", r->out);
+        FWA_CHECK(fwa_path_exists(r->cases[i]), FWA_USAGE, "cannot open %s: no such file", r->cases[i]);
+        FWA_CHECK(!r->out || !fwa_path_same(r->cases[i], r->out), FWA_USAGE,
+                  "--out %s is the case itself, expected another file", r->out);
     }
     return FWA_OK;
 }

@@ -232,11 +232,6 @@ done:
     return status;
 }
 
-static bool same_folder(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 static fwa_status forget(const fwa_run *run, const char *name) {
     char path[1100];
     join(path, sizeof path, run->path, name);
@@ -247,7 +242,7 @@ static fwa_status forget(const fwa_run *run, const char *name) {
 static fwa_status keep_origin(const fwa_run *run, int64_t step) {
     char own[1200], path[1100], resolved[PATH_MAX], text[PATH_MAX + 1];
     snprintf(own, sizeof own, "%s/checkpoints/step_%08lld", run->path, (long long)step);
-    if (!run->resume[0] || same_folder(own, run->resume)) return forget(run, ORIGIN_FILE);
+    if (!run->resume[0] || fwa_path_same(own, run->resume)) return forget(run, ORIGIN_FILE);
     FWA_CHECK(realpath(run->resume, resolved), FWA_IO, "%s: %s", run->resume, strerror(errno));
     join(path, sizeof path, run->path, ORIGIN_FILE);
     snprintf(text, sizeof text, "%s\n", resolved);
