@@ -82,8 +82,8 @@ if command -v flock >flock.txt; then
     check_not "evaluated beside another process" test -e runs/two/lr=3e-3/eval-widths=1-2,examples=20.json
     cat >late.sh <<'SH'
 mkdir -p "late/two/lr=3e-3"
-flock "late/two/lr=3e-3/lock" sleep 2 &
-sleep 0.3
+flock "late/two/lr=3e-3/lock" sleep 5 &
+while flock -n "late/two/lr=3e-3/lock" true; do sleep 0.02; done
 exec "$@"
 SH
     run "$FWA" sweep two.yaml run.dir=late --point 1 --launch 'sh late.sh'
