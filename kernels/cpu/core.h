@@ -49,6 +49,7 @@ typedef struct fwa_core_grads {
 } fwa_core_grads;
 
 typedef struct fwa_core_impl {
+    fwa_core core;                                               // what descriptors of its rules name
     bool rounds;                                                 // can round as a GPU does (rounded.h)
     int64_t (*saved)(const fwa_core_task *task);                 // elements
     size_t (*scratch)(const fwa_core_task *task, bool backward); // bytes

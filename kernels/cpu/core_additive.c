@@ -27,6 +27,7 @@ static void additive_backward(const fwa_core_task *task, const fwa_core_grads *g
 }
 
 const fwa_core_impl FWA_T(fwa_core_additive) = {
+    .core = FWA_CORE_ADDITIVE,
     .rounds = true,
     .saved = additive_saved,
     .scratch = additive_scratch,

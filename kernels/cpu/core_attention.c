@@ -181,6 +181,7 @@ static void attention_backward(const fwa_core_task *task, const fwa_core_grads *
 }
 
 const fwa_core_impl FWA_T(fwa_core_attention) = {
+    .core = FWA_CORE_ATTENTION,
     .saved = attention_saved,
     .scratch = attention_scratch,
     .forward = attention_forward,

@@ -42,6 +42,7 @@ static void column_backward(const fwa_core_task *task, const fwa_core_grads *gra
         column_backward(task, grads, is_delta);                                                                        \
     }                                                                                                                  \
     const fwa_core_impl FWA_T(name) = {                                                                                \
+        .core = FWA_CORE_COLUMN,                                                                                       \
         .saved = name##_saved,                                                                                         \
         .scratch = name##_scratch,                                                                                     \
         .forward = name##_forward,                                                                                     \

