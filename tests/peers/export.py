@@ -38,6 +38,7 @@ CASES += [[rule, "read=before_write"] for rule in ("deltanet", "gated_deltanet",
 CASES += [[rule, "normalized_read=true", "phi=elu1"] for rule in ("falcon1a", "falcon3a", "linear_attention")]
 CASES += [["linear_attention", "shift=next_latent", "qk_norm=l2"]]
 CASES += [["falcon2", "beta_rank=3"], ["retnet", "decay=lightning"]]
+CASES += [[rule, "beta=constant", "lambda=constant"] for rule in FALCON] + [["falcon3a", "beta=fixed", "lambda=fixed"], ["deltanet", "beta=constant"]]
 CASES += [[rule, "rotary=false"] for rule in ("retnet", "softmax")]
 CASES += [["falcon3", "window=1"], ["falcon3", "window=9", "eps=0", "eta_max=0.3"], ["falcon3a", "window=40"]]
 CASES += [["mamba2", "state=8", "conv=2"], ["deltanet", "beta_range=2"], ["falcon1", "model.ffn=0"]]
