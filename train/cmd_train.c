@@ -38,7 +38,6 @@ typedef struct session {
     int64_t start;        // steps done before this start
     size_t used;          // bytes of the device, as they were when `looked`
     double looked;
-    bool branched;   // from a checkpoint that was named: this folder may hold none of that step
     char lost[1024]; // why a row of metrics could not be written; empty: all were
 } session;
 
@@ -199,7 +198,7 @@ static fwa_status run_steps(session *s) {
     const fwa_config *config = t->config;
     int64_t first = t->step + 1;
     bool stopped = config->train.stop_after > 0 && t->step >= config->train.stop_after;
-    if (s->branched && (stopped || t->step >= config->train.steps)) FWA_TRY(save(s, true));
+    if (s->run->named && (stopped || t->step >= config->train.steps)) FWA_TRY(save(s, true));
     while (t->reported < config->train.steps && !stopped) {
         fwa_step_report report;
         double limit = t->reported + 1 == first ? config->comm.first_timeout_s : config->comm.timeout_s;
@@ -306,7 +305,6 @@ static fwa_status start(session *s, fwa_world *world, fwa_config *config, const 
         return FWA_OK;
     }
     FWA_TRY(fwa_signals_install()); // one that comes while the model is built ends the first step
-    s->branched = strcmp(resume, "none") != 0 && strcmp(resume, "auto") != 0;
     FWA_TRY(fwa_run_create(&s->run, world, config, resume, argc, argv));
     if (s->run->finished) {
         if (world->rank == 0) fwa_log_info("%s is finished; nothing to do", s->run->path);

@@ -22,7 +22,7 @@
 // What rank 0 decides for all.
 typedef struct decision {
     char resume[2048];
-    int64_t finished;
+    int64_t finished, named;
 } decision;
 
 static void join(char *out, size_t size, const char *folder, const char *name) {
@@ -128,6 +128,7 @@ static fwa_status decide_auto(fwa_run *run, decision *out) {
     }
     FWA_TRY(lock_folder(run)); // before looking: another process may be writing the next checkpoint
     FWA_TRY(has_origin(run, &origin));
+    out->named = origin;
     return origin ? find_origin(run, out->resume) : find_own(run, out->resume);
 }
 
@@ -137,6 +138,7 @@ static fwa_status decide(fwa_run *run, const char *resume, decision *out) {
     if (strcmp(resume, "none") == 0) return decide_none(run);
     if (strcmp(resume, "auto") == 0) return decide_auto(run, out);
     FWA_TRY(fwa_run_find_checkpoint(resume, out->resume));
+    out->named = 1;
     run->checked = strcmp(resume, out->resume) != 0; // a run's newest
     return FWA_OK;
 }
@@ -168,6 +170,7 @@ fwa_status fwa_run_create(fwa_run **out, fwa_world *world, fwa_config *config, c
     FWA_TRY_GOTO(world->all->broadcast(world->all, NULL, &decided, sizeof decided, FWA_U8, 0), fail);
     memcpy(run->resume, decided.resume, sizeof run->resume);
     run->finished = decided.finished != 0;
+    run->named = decided.named != 0;
     *out = run;
     return FWA_OK;
 fail:
@@ -323,8 +326,8 @@ fwa_status fwa_run_check_folder(const fwa_run *run) {
     FWA_CHECK(fstat(run->lock, &own) == 0, FWA_IO, "%s: %s", path, strerror(errno));
     FWA_CHECK(
         stat(path, &there) == 0 && own.st_dev == there.st_dev && own.st_ino == there.st_ino, FWA_IO,
-        "run folder %s is not the one that this run was started in: it was removed, moved, or made anew; nothing is "
-        "saved there",
+        "run folder %s is not the one that this run was started in: it, or its file lock, was removed, moved, or made "
+        "anew; nothing is saved there",
         run->path);
     return FWA_OK;
 }

@@ -22,6 +22,7 @@ typedef struct fwa_run {
     char resume[2048];    // checkpoint to start from; "" none
     bool checked;         // rank 0: every byte of it was looked at
     bool finished;        // nothing left to do
+    bool named;           // `resume` was named, now or at an earlier start: the folder may hold none of that step
     char *command;        // command line, for checkpoints; owned
     fwa_metrics *metrics; // rank 0
     int lock;             // rank 0: keeps other processes out of the folder; -1: not taken yet

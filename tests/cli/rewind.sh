@@ -56,6 +56,11 @@ steps() {
         check_not "still started from elsewhere" test -e runs/$name/started_from
         same_parameters source $name 6
     done
+    # The same where nothing is left to train: the folder has the checkpoint then.
+    mkdir -p runs/late
+    echo "$work/runs/source/checkpoints/step_00000006" >runs/late/started_from
+    trained 1 late tiny.yaml $settings train.stop_after=6 --resume auto
+    check "checkpoints $(steps late)" test "$(steps late)" = "6 "
     settings="train.steps=12 schedule.kind=constant"
 
     # The newest one is damaged, of the size that it should have, and one is kept.
