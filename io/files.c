@@ -20,7 +20,8 @@
 #include "core/log.h"
 #include "io/run_files.h"
 
-#define DIGEST_BLOCK ((size_t)1 << 20)
+#define DIGEST_BLOCK    ((size_t)1 << 20)
+#define TEMPORARY_TRIES 1000
 
 fwa_status fwa_path_format(char path[FWA_PATH_MAX], const char *format, ...) {
     va_list arguments;
@@ -209,15 +210,16 @@ static bool lock_within(int file, int tries) {
 }
 
 // The file that becomes another one by a rename, for this writer alone until it is closed: who else writes the same one
-// waits, ten seconds at most. Negative with errno where it cannot be made.
+// waits, ten seconds at most. Negative with errno where it cannot be made. Where the file never is the one of that
+// name, as on a disk whose numbers of files change, the last one is taken.
 static int open_temporary(const char *path) {
-    for (;;) {
+    for (int tries = TEMPORARY_TRIES;; tries--) {
         struct stat mine, there;
         const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
         if (file < 0) return file;
         (void)lock_within(file, 2000);
         const bool renamed = fstat(file, &mine) != 0 || stat(path, &there) != 0 || mine.st_ino != there.st_ino;
-        if (!renamed) return file;
+        if (!renamed || tries == 0) return file;
         close(file);
     }
 }

@@ -181,8 +181,9 @@ static fwa_status run(bench *b, int repeats) {
     fwa_status status = fwa_world_agree(b->world, make_tensors(b));
     if (status == FWA_OK) status = measure(b, repeats);
     if (b->world->rank != 0) return status;
-    const fwa_status removed = fwa_remove_folder(b->folder);
-    return status == FWA_OK ? removed : status;
+    if (status == FWA_OK) return fwa_remove_folder(b->folder);
+    fwa_drop_folder(b->folder);
+    return status;
 }
 
 fwa_status fwa_bench_io(fwa_world *world, int argc, char **argv) {
