@@ -102,6 +102,7 @@ about() {
 found=$(about)
 machine=${found#* }
 [ -n "$n" ] || [ "$backend" = cuda ] || n=2
+[ -n "$n" ] || [ "${found%% *}" != 0 ] || refuse "no GPU that fwa can use (fwa info): name --ranks with --plan, or --backend cpu"
 [ -n "$n" ] || n=${found%% *}
 if [ "$backend" = cuda ] && [ -z "$plan" ] && [ "$n" -gt "${found%% *}" ]; then
     refuse "$n ranks and ${found%% *} GPUs that fwa can use (fwa info)"

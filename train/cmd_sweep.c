@@ -36,16 +36,26 @@ static fwa_status find_program(session *s) {
     return FWA_OK;
 }
 
-// A setting of the command line that every point overrides would be lost.
+// Nothing is left of `word` behind `own`, which sets the same key, or this key in every entry of model.mixer.
+static bool hides(const char *own, const char *word) {
+    static const char mixer[] = "model.mixer.";
+    const size_t length = strcspn(word, "="), before = strlen(mixer);
+    if (!word[length]) return false;
+    if (!strncmp(own, word, length + 1)) return true;
+    if (strncmp(word, mixer, before) != 0 || strncmp(own, mixer, before) != 0) return false;
+    const char *dot = memchr(word + before, '.', length - before);
+    return dot && !strncmp(own + before, dot + 1, (size_t)(word + length - dot));
+}
+
+// A setting of the command line that a point overrides would be lost.
 static fwa_status check_words(const fwa_sweep *sweep, const char *const *words, int count) {
     for (int w = 0; w < count; w++) {
-        size_t length = strcspn(words[w], "=");
         FWA_CHECK(strncmp(words[w], "run.name=", 9) != 0, FWA_USAGE,
                   "run.name: the sweep itself names the runs; choose run.dir, or another name: in %s", sweep->path);
         for (int p = 0; p < sweep->count; p++)
             for (int i = 0; i < sweep->points[p].setting_count; i++) {
                 const fwa_setting *own = &sweep->points[p].settings[i];
-                FWA_CHECK(strncmp(own->text, words[w], length + 1) != 0 || !words[w][length], FWA_USAGE,
+                FWA_CHECK(!hides(own->text, words[w]), FWA_USAGE,
                           "%s: point %s has a value of its own (%s:%d); change it there", words[w],
                           sweep->points[p].name, own->file, own->line);
             }

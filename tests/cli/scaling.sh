@@ -146,6 +146,10 @@ scaling "$FWA" late --parts dp,resume --seconds 0
 expect 0 "skipped: dp-falcon1-2: about"
 says "Not measured: resuming in f32"
 
+printf '#!/bin/sh\n' >blind
+chmod +x blind
+run sh "$tool" --fwa "$PWD/blind" --out none
+expect 2 "no GPU that fwa can use"
 scaling "$FWA" none --ranks 3
 expect 2 "3 ranks"
 scaling "$FWA" none --parts dp,speed

@@ -140,6 +140,11 @@ check "a mistake was told twice" test "$(grep -c optimizer.lrr err)" = 1
 check_not "a wrong sweep made a folder" test -e runs/wrong
 run "$FWA" sweep four.yaml run.seed=3
 expect 2 "run.seed=3: point lr=3e-3,seed=0 has a value of its own (four.yaml:5)"
+printf '%s\n' 'base: tiny.yaml' 'axes:' '  model.mixer.chunk: [4, 8]' >entries.yaml
+run "$FWA" sweep entries.yaml --list model.mixer.one.chunk=2
+expect 2 "model.mixer.one.chunk=2: point chunk=4 has a value of its own (entries.yaml:3)"
+run "$FWA" sweep entries.yaml --list model.mixer.one.beta=fixed
+expect 0
 run "$FWA" sweep four.yaml --point 5
 expect 2 "--point '5'"
 run "$FWA" sweep four.yaml --list --table

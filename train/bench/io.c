@@ -172,7 +172,9 @@ done:
 static fwa_status make_folder(const bench *b) {
     if (b->world->rank != 0) return FWA_OK;
     FWA_CHECK(!fwa_path_exists(b->folder), FWA_USAGE,
-              "--to %s: is there already, expected the name of a new folder, which is removed at the end", b->folder);
+              "--to %s: is there already, perhaps of one that was stopped; expected the name of a new folder, which is "
+              "removed at the end",
+              b->folder);
     return fwa_make_folders(b->folder);
 }
 
