@@ -7,6 +7,7 @@
 //
 // All that changes from step to step is in device memory, so micro-steps and the update are recorded once and launched
 // as graphs from then on, where the backend has graphs. Between the two the update waits for a snapshot under way.
+#include <math.h>
 #include <string.h>
 
 #include "core/range.h"
@@ -149,6 +150,7 @@ fwa_status fwa_trainer_report(fwa_trainer *t, fwa_step_report *report) {
         state->skipped_in_a_row < t->config->guard.max_skips, FWA_NONFINITE,
         "step %lld: %lld steps in a row had a loss or gradient that is not finite or far too large (loss %g, norm %g); "
         "nothing of them was applied; lower optimizer.lr, or resume from the last checkpoint",
-        (long long)report->step, (long long)state->skipped_in_a_row, state->loss, state->grad_norm);
+        (long long)report->step, (long long)state->skipped_in_a_row, fabs(state->loss),
+        fabs(state->grad_norm)); // a NaN without its sign
     return FWA_OK;
 }

@@ -133,6 +133,9 @@ check "inspect: no documents" grep -q 'documents, each behind token 261' out
 check "inspect: no token text" grep -q '" the"' out
 check "inspect: no histogram" grep -q '#' out
 check "inspect: the file has no counts" grep -q '"mark": 261' facts.json
+run "$FWA" data inspect 'many/*.bin' --samples 1
+expect 0
+check "inspect: documents of another tokenizer" grep -q '^no token 50256, which marks documents' out
 run "$FWA" data inspect shards/train_000000.bin --tokenizer tiny --samples 2 --length 4
 expect 0
 check "inspect: no sample" grep -qF '0: the the\naaaa ...' out

@@ -17,6 +17,7 @@ for ranks in 1 2; do
         train "$ranks" "$name" tiny.yaml optimizer.lr=1e30 schedule.kind=constant schedule.min_lr=0 train.micro_batch=4 \
             train.precision=$precision guard.max_skips=4 checkpoint.every=1
         expect 3 "4 steps in a row" "nothing of them was applied" "optimizer.lr"
+        check_not "a NaN has a sign" grep -q -e -nan err
         every_number_is_finite "$name"
         no_leftovers "$name"
         rows=$(wc -l <"runs/$name/metrics.jsonl")

@@ -129,9 +129,12 @@ static void print_histogram(const int64_t *lengths, int64_t n) {
 static void print_documents(const contents *c, const int64_t *lengths) {
     char number[32];
     const int64_t n = c->documents;
+    if (n == 0) {
+        printf("\nno token %d, which marks documents: made with another --tokenizer?\n", c->mark);
+        return;
+    }
     printf("\n%s documents, each behind token %d%s\n", fwa_text_count(n, number), c->mark,
-           c->whole || n == 0 ? "" : "; the first tokens go on with one that started before");
-    if (n == 0) return;
+           c->whole ? "" : "; the first tokens go on with one that started before");
     const int64_t inside = c->tokens - c->start[0] + 1 - n;
     printf("length in tokens: shortest %lld, median %lld, mean %.1f, longest %lld\n", (long long)lengths[0],
            (long long)lengths[n / 2], (double)inside / (double)n, (long long)lengths[n - 1]);
@@ -208,7 +211,7 @@ static fwa_status print_sample(const contents *c, int64_t number, int64_t start,
 static fwa_status print_samples(const contents *c, int64_t samples, int64_t length) {
     const int64_t units = c->documents ? c->documents : fwa_ceil_div(c->tokens, length);
     const int64_t shown = fwa_min(samples, units);
-    if (shown > 0) printf("\n%s\n", c->documents ? "documents" : "no documents are marked; tokens");
+    if (shown > 0) printf("\n%s\n", c->documents ? "documents" : "tokens");
     for (int64_t i = 0; i < shown; i++) {
         const int64_t unit = i * units / shown, start = c->documents ? c->start[unit] : unit * length;
         const int64_t all = c->documents ? length_of(c, unit) : c->tokens - start, here = fwa_min(length, all);
