@@ -51,10 +51,11 @@ static fwa_status agree_word(fwa_world *world, const char *name, const char *min
     return fwa_world_agree(world, status);
 }
 
-fwa_status fwa_agree_program(fwa_world *world) {
+fwa_status fwa_agree_program(fwa_world *world, const char *command) {
     char name[64], hint[64];
     if (world->size == 1) return FWA_OK;
     FWA_TRY(agree_word(world, "this program", fwa_version_text(), ": install one version on every host"));
+    FWA_TRY(agree_word(world, "command", command, ""));
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
         const char *value = getenv(variables[i]);
         snprintf(name, sizeof name, "%s in the environment", variables[i]);

@@ -11,9 +11,9 @@
 extern "C" {
 #endif
 
-// The program's version, and the variables of the environment that change what a rank computes or sends; empty is
-// unset. FWA_USAGE naming the first that differs, the rank, and its value and rank 0's.
-FWA_MUST_CHECK fwa_status fwa_agree_program(fwa_world *world);
+// The program's version, the name of the command, and the variables of the environment that change what a rank
+// computes or sends; empty is unset. FWA_USAGE naming the first that differs, the rank, and its value and rank 0's.
+FWA_MUST_CHECK fwa_status fwa_agree_program(fwa_world *world, const char *command);
 // The options of a command. FWA_USAGE, the same way.
 FWA_MUST_CHECK fwa_status fwa_agree_options(fwa_world *world, const fwa_option *options,
                                             const fwa_arguments *arguments);

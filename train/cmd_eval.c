@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "io/files.h"
+#include "train/agreement.h"
 #include "train/commands.h"
 #include "train/eval/addition_grid.h"
 #include "train/eval/eval.h"
@@ -132,19 +133,25 @@ static fwa_status check_targets(const fwa_eval_request *r) {
     return r->scores ? fwa_file_check_target("--scores", r->scores) : FWA_OK;
 }
 
+static const fwa_option options[] = {
+    {"--task", true},    {"--examples", true}, {"--batch", true},  {"--json", true},   {"--tokenizer", true},
+    {"--shots", true},   {"--seed", true},     {"--scores", true}, {"--cut", false},   {"--context", true},
+    {"--stride", true},  {"--words", true},    {"--field", true},  {"--widths", true}, {"--grid", true},
+    {"--greedy", false}, {NULL, false}};
+
+static fwa_status read_words(fwa_arguments *arguments, fwa_eval_request *request, int argc, char **argv) {
+    FWA_TRY(fwa_arguments_parse(arguments, options, argc, argv));
+    FWA_CHECK(arguments->count >= 1, FWA_USAGE, "fwa eval: expected a run folder or checkpoint (fwa help eval)");
+    return read_request(arguments, request);
+}
+
 fwa_status fwa_cmd_eval(fwa_world *world, int argc, char **argv) {
-    static const fwa_option options[] = {
-        {"--task", true},    {"--examples", true}, {"--batch", true},  {"--json", true},   {"--tokenizer", true},
-        {"--shots", true},   {"--seed", true},     {"--scores", true}, {"--cut", false},   {"--context", true},
-        {"--stride", true},  {"--words", true},    {"--field", true},  {"--widths", true}, {"--grid", true},
-        {"--greedy", false}, {NULL, false}};
     fwa_arguments arguments;
     fwa_eval_request request;
     fwa_loaded loaded;
     memset(&request, 0, sizeof request);
-    FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
-    FWA_CHECK(arguments.count >= 1, FWA_USAGE, "fwa eval: expected a run folder or checkpoint (fwa help eval)");
-    FWA_TRY(read_request(&arguments, &request));
+    FWA_TRY(fwa_world_agree(world, read_words(&arguments, &request, argc, argv)));
+    FWA_TRY(fwa_agree_options(world, options, &arguments));
     FWA_TRY(fwa_world_split(world, 1));
     FWA_TRY(fwa_world_agree(world, world->rank == 0 ? check_targets(&request) : FWA_OK));
     fwa_status status = fwa_loaded_open(&loaded, world, arguments.at[0], request.words, request.word_count);

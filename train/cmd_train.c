@@ -323,17 +323,23 @@ static fwa_status print_config(const fwa_world *world, fwa_config *config) {
     return world->rank == 0 ? fwa_config_print(config, stdout) : FWA_OK;
 }
 
+static const fwa_option options[] = {
+    {"--resume", true}, {"--init-from", true}, {"--dry-run", false}, {"--print-config", false}, {NULL, false}};
+
+static fwa_status read_words(fwa_arguments *arguments, int argc, char **argv) {
+    FWA_TRY(fwa_arguments_parse(arguments, options, argc, argv));
+    FWA_CHECK(arguments->count >= 1, FWA_USAGE,
+              "fwa train: no configuration given; usage: fwa train CONFIG.yaml [key.path=value ...] (fwa help train)");
+    return FWA_OK;
+}
+
 fwa_status fwa_cmd_train(fwa_world *world, int argc, char **argv) {
-    static const fwa_option options[] = {
-        {"--resume", true}, {"--init-from", true}, {"--dry-run", false}, {"--print-config", false}, {NULL, false}};
     fwa_arguments arguments;
     fwa_config *config = NULL;
     session s;
     memset(&s, 0, sizeof s);
-    FWA_TRY(fwa_world_agree(world, fwa_arguments_parse(&arguments, options, argc, argv)));
+    FWA_TRY(fwa_world_agree(world, read_words(&arguments, argc, argv)));
     FWA_TRY(fwa_agree_options(world, options, &arguments));
-    FWA_CHECK(arguments.count >= 1, FWA_USAGE,
-              "fwa train: no configuration given; usage: fwa train CONFIG.yaml [key.path=value ...] (fwa help train)");
     fwa_status status =
         fwa_world_agree(world, fwa_config_load(&config, arguments.at[0], arguments.at + 1, arguments.count - 1));
     if (status == FWA_OK) status = fwa_agree_config(world, config);

@@ -140,7 +140,7 @@ int main(int argc, char **argv) {
         return fwa_status_exit_code(status);
     }
     fwa_log_init(world->rank, world->size, world->host);
-    status = fwa_agree_program(world);
+    status = fwa_agree_program(world, command->name);
     if (status == FWA_OK) status = fwa_hdf5_start();
     if (status == FWA_OK) status = command->run(world, argc - 1, argv + 1);
     return end(world, written(status));

@@ -6,11 +6,12 @@ limit=30
 token_data
 trained 1 source tiny-lm.yaml train.steps=2 checkpoint.every=1
 
-# Rank 1 takes other words beside those of all: OTHER in the environment, in the folder PLACE.
+# Rank 1 takes other words beside those of all, OTHER in the environment, in the folder PLACE; or INSTEAD of all.
 cat >other.sh <<'SH'
 #!/bin/sh
 # shellcheck disable=SC2086 # several words
 if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then
+    [ -z "${INSTEAD:-}" ] || exec $INSTEAD
     cd "${PLACE:-.}" && exec "$@" $OTHER
 fi
 exec "$@"
@@ -35,6 +36,11 @@ differs "model.mixer.many.window: 3 -> 2" model.mixer.many.window=2
 differs "--init-from: got 'runs/source', but '' on rank 0" "--init-from runs/source"
 differs "--dry-run: got 'given', but '' on rank 0" --dry-run
 differs "unknown option '--bad'" --bad
+export INSTEAD="$FWA train"
+differs "no configuration given" ""
+INSTEAD="$FWA eval"
+differs "command: got 'eval', but 'train' on rank 0" ""
+INSTEAD=
 # shellcheck disable=SC2086 # the launcher and its options
 run env OTHER=optimizer.lr=1e-2 $mpirun -np 2 sh other.sh "$FWA" bench step tiny.yaml train.micro_batch=4 --steps 1
 expect 2 "optimizer.lr: 0.003 -> 0.01"

@@ -252,19 +252,24 @@ done:
     return status;
 }
 
+static const fwa_option options[] = {
+    {"--steps", true}, {"--eager", false}, {"--no-overlap", false}, {"--profile", false}, {NULL, false}};
+
+static fwa_status read_words(fwa_arguments *arguments, int64_t *steps, int argc, char **argv) {
+    FWA_TRY(fwa_arguments_parse(arguments, options, argc, argv));
+    FWA_CHECK(arguments->count >= 1, FWA_USAGE, "fwa bench step: no configuration given (fwa help bench)");
+    return fwa_arguments_integer(arguments, "--steps", 20, 1, 100000, steps);
+}
+
 fwa_status fwa_bench_step(fwa_world *world, int argc, char **argv) {
-    static const fwa_option options[] = {
-        {"--steps", true}, {"--eager", false}, {"--no-overlap", false}, {"--profile", false}, {NULL, false}};
     fwa_arguments arguments;
     fwa_config *config = NULL;
     fwa_source *source = NULL, *given;
     fwa_trainer *trainer = NULL;
     int64_t steps;
     fwa_status status = FWA_OK;
-    FWA_TRY(fwa_world_agree(world, fwa_arguments_parse(&arguments, options, argc, argv)));
+    FWA_TRY(fwa_world_agree(world, read_words(&arguments, &steps, argc, argv)));
     FWA_TRY(fwa_agree_options(world, options, &arguments));
-    FWA_CHECK(arguments.count >= 1, FWA_USAGE, "fwa bench step: no configuration given (fwa help bench)");
-    FWA_TRY(fwa_arguments_integer(&arguments, "--steps", 20, 1, 100000, &steps));
     FWA_TRY_GOTO(
         fwa_world_agree(world, fwa_config_load(&config, arguments.at[0], arguments.at + 1, arguments.count - 1)), done);
     FWA_TRY_GOTO(fwa_agree_config(world, config), done);
