@@ -102,9 +102,10 @@ static fwa_status find_origin(const fwa_run *run, char resume[2048]) {
     FWA_TRY(fwa_read_text(path, &origin));
     origin[strcspn(origin, "\n")] = '\0';
     fwa_log_info("resume auto: no checkpoint in %s yet, which was started from %s", run->path, origin);
-    fwa_status status = fwa_run_find_checkpoint(origin, resume);
+    const fwa_status status = fwa_run_find_checkpoint(origin, resume);
     free(origin);
-    return status;
+    FWA_CHECK(status == FWA_OK, status, "%s; remove %s to start from the beginning", fwa_error_message(), path);
+    return FWA_OK;
 }
 
 static fwa_status find_own(fwa_run *run, char resume[2048]) {

@@ -61,6 +61,10 @@ steps() {
     echo "$work/runs/source/checkpoints/step_00000006" >runs/late/started_from
     trained 1 late tiny.yaml $settings train.stop_after=6 --resume auto
     check "checkpoints $(steps late)" test "$(steps late)" = "6 "
+    mkdir -p runs/lost
+    echo "$work/nowhere/step_00000006" >runs/lost/started_from
+    run "$FWA" train tiny.yaml run.name=lost $settings --resume auto
+    expect 2 "nowhere/step_00000006: no such run" "remove runs/lost/started_from"
     settings="train.steps=12 schedule.kind=constant"
 
     # The newest one is damaged, of the size that it should have, and one is kept.
