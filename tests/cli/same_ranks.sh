@@ -44,6 +44,9 @@ INSTEAD=
 # shellcheck disable=SC2086 # the launcher and its options
 run env OTHER=optimizer.lr=1e-2 $mpirun -np 2 sh other.sh "$FWA" bench step tiny.yaml train.micro_batch=4 --steps 1
 expect 2 "optimizer.lr: 0.003 -> 0.01"
+# shellcheck disable=SC2086 # the launcher and its options
+run env OTHER="--repeats 2" $mpirun -np 2 sh other.sh "$FWA" bench io
+expect 2 "--repeats: got '2', but '' on rank 0"
 
 # A rank's own: its threads, and where its data lies.
 mkdir -p elsewhere/data

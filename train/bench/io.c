@@ -9,6 +9,7 @@
 #include "core/shape.h"
 #include "io/checkpoint.h"
 #include "io/files.h"
+#include "train/agreement.h"
 #include "train/arguments.h"
 #include "train/bench/bench.h"
 #include "train/libraries.h"
@@ -188,14 +189,21 @@ static fwa_status run(bench *b, int repeats) {
     return status;
 }
 
+static const fwa_option options[] = {{"--to", true}, {"--parameters", true}, {"--repeats", true}, {NULL, false}};
+
+static fwa_status read_words(fwa_arguments *arguments, int argc, char **argv) {
+    FWA_TRY(fwa_arguments_parse(arguments, options, argc, argv));
+    FWA_CHECK(arguments->count == 0, FWA_USAGE, "fwa bench io: got '%s', expected options only (fwa help bench)",
+              arguments->at[0]);
+    return FWA_OK;
+}
+
 fwa_status fwa_bench_io(fwa_world *world, int argc, char **argv) {
-    static const fwa_option options[] = {{"--to", true}, {"--parameters", true}, {"--repeats", true}, {NULL, false}};
     fwa_arguments arguments;
     int64_t parameters, repeats;
     bench b = {.world = world};
-    FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
-    FWA_CHECK(arguments.count == 0, FWA_USAGE, "fwa bench io: got '%s', expected options only (fwa help bench)",
-              arguments.at[0]);
+    FWA_TRY(fwa_world_agree(world, read_words(&arguments, argc, argv)));
+    FWA_TRY(fwa_agree_options(world, options, &arguments));
     b.folder = fwa_arguments_value(&arguments, "--to", "bench-io");
     FWA_TRY(fwa_arguments_integer(&arguments, "--parameters", 16000000, 1, INT64_C(1) << 40, &parameters));
     FWA_TRY(fwa_arguments_integer(&arguments, "--repeats", 3, 1, 1000, &repeats));
