@@ -2,12 +2,8 @@
 # tests/golden/make_case.py: cases made from a step of a few lines agree with fwa, another step's do not, and what gradients
 # cannot be taken of is refused. Skips where python3 has no numpy or h5py; FWA_PYTHON names another python.
 . "$(dirname "$0")/lib.sh"
-python=${FWA_PYTHON:-python3}
+needs_python 'h5py, numpy'
 make=${FWA_SOURCE_DIR:?}/tests/golden/make_case.py
-$python -c 'import h5py, numpy' 2>/dev/null || {
-    echo "$python has no numpy or h5py"
-    exit 77
-}
 
 # made RULE.py: leaves case.h5.
 made() {

@@ -2,12 +2,8 @@
 # h5py reads every file of a checkpoint and finds what docs/checkpoint.md says. Skips where python3 has no h5py;
 # FWA_PYTHON names another python.
 . "$(dirname "$0")/lib.sh"
-python=${FWA_PYTHON:-python3}
+needs_python h5py
 script=${FWA_SOURCE_DIR:?}/tests/peers/checkpoint.py
-$python -c 'import h5py' 2>/dev/null || {
-    echo "$python has no h5py"
-    exit 77
-}
 trained 1 one tiny.yaml train.steps=2 train.precision=f64
 trained 2 two tiny.yaml train.steps=2 train.micro_batch=4 parallel.zero=1 eval.every=2
 for name in one two; do

@@ -100,6 +100,14 @@ needs_gpus() {
     exit 77
 }
 
+# needs_python "A, B": ends the test as skipped where python3, or what FWA_PYTHON names, lacks one of these modules.
+needs_python() {
+    python=${FWA_PYTHON:-python3}
+    $python -c "import $1" 2>/dev/null && return 0
+    echo "$python lacks one of: $1"
+    exit 77
+}
+
 # columns METRICS FIELD...: a line a row with the fields as they are written, "-" for one that is not there.
 columns() {
     metrics=$1
