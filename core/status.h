@@ -18,6 +18,7 @@ extern "C" {
 typedef enum fwa_status {
     FWA_OK = 0,
     FWA_ERROR,       // any other failure at run time
+    FWA_VERDICT,     // what the command looked at is not as it should be: damaged, different, failed
     FWA_USAGE,       // command line, or a call that breaks its contract
     FWA_CONFIG,      // configuration, or data that the configuration names
     FWA_IO,          // the operating system refused: file, value and errno text stand in the message

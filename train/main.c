@@ -86,9 +86,8 @@ static void print_failure(const fwa_world *world, fwa_status status) {
     }
     fwa_log_error("%s", message);
     // A trace helps where the program may be at fault, not where its input or its machine is.
-    bool foreseen = status == FWA_USAGE || status == FWA_CONFIG || status == FWA_FORMAT || status == FWA_UNSUPPORTED ||
-                    status == FWA_NONFINITE || status == FWA_MEMORY;
-    if (!foreseen && fwa_error_trace()[0]) fwa_log_error("at\n%s", fwa_error_trace());
+    const bool ours = status == FWA_ERROR || status == FWA_TIMEOUT || status == FWA_COMM || status == FWA_BACKEND;
+    if (ours && fwa_error_trace()[0]) fwa_log_error("at\n%s", fwa_error_trace());
 }
 
 // What was printed is a result like any other: a full disk behind it is a failure.

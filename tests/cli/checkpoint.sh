@@ -44,6 +44,8 @@ check "other than one key: $(cat out)" test "$(grep -c -v 'bit for bit' out) $(g
 run "$FWA" checkpoint diff runs/run/checkpoints/step_00000002 runs/rates
 expect 1 "differ"
 check "not the mean of the gradients' norms: $(cat out)" grep -q '^norm_mean: ' out
+run "$FWA" checkpoint diff $newest runs/run/checkpoints/step_00000003
+expect 2 "runs/run/checkpoints/step_00000003"
 run "$FWA" checkpoint pack runs/run --out plain.h5
 expect 0
 check "nothing was packed" test -s plain.h5
@@ -94,6 +96,8 @@ for file in shard.rank00000.h5 shard.rank00001.h5 model.h5 optim.h5 state.h5 man
     expect 1 "1 of 2 checkpoints are damaged"
     check "$file is not named: $(cat out)" grep -q "^    .*$newest.*$file" out
     check "the sound one is not told: $(cat out)" grep -q '^  step_00000002  sound' out
+    run "$FWA" checkpoint diff $newest runs/run/checkpoints/step_00000002
+    expect 2 "$file"
     # shellcheck disable=SC2086 # several words
     case $file in
     shard.rank00001.h5)

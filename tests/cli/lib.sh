@@ -56,7 +56,8 @@ on() {
     fi
 }
 
-# expect CODE TEXT...: the last command ended with CODE, and each TEXT stands in what it wrote to standard error.
+# expect CODE TEXT...: the last command ended with CODE, each TEXT stands in what it wrote to standard error, where a time-out
+# alone (4) has a trace.
 expect() {
     wanted=$1
     shift
@@ -65,6 +66,10 @@ expect() {
         grep -qF -e "$text" err || missing="$missing
   does not say: $text"
     done
+    if [ "$wanted" != 4 ] && grep -q '^[^ ]*\.c:[0-9]* [a-z_0-9]*$' err; then
+        missing="$missing
+  has a trace, which is for faults of the program itself"
+    fi
     [ "$code" = "$wanted" ] && [ -z "$missing" ] && return 0
     note_failure "$what
   exit code $code, expected $wanted$missing"

@@ -107,7 +107,7 @@ static fwa_status start(const fwa_child *child, int output, pid_t *process, int 
     int report[2];
     const pid_t parent = getpid();
     *problem = 0;
-    FWA_CHECK(pipe2(report, O_CLOEXEC) == 0, FWA_ERROR, "cannot start %s: %s", child->argv[0], strerror(errno));
+    FWA_CHECK(pipe2(report, O_CLOEXEC) == 0, FWA_IO, "cannot start %s: %s", child->argv[0], strerror(errno));
     fflush(NULL);
     *process = fork();
     if (*process == 0) become(child, parent, output, report[1]);
@@ -116,7 +116,7 @@ static fwa_status start(const fwa_child *child, int output, pid_t *process, int 
     // Nothing comes once the program runs.
     if (*process > 0 && read(report[0], problem, sizeof *problem) <= 0) *problem = 0;
     close(report[0]);
-    FWA_CHECK(*process > 0, FWA_ERROR, "cannot start %s: %s", child->argv[0], strerror(fork_problem));
+    FWA_CHECK(*process > 0, FWA_IO, "cannot start %s: %s", child->argv[0], strerror(fork_problem));
     return FWA_OK;
 }
 
@@ -133,7 +133,7 @@ fwa_status fwa_child_start(int slot, const fwa_child *child) {
     if (output >= 0) close(output);
     FWA_TRY(status);
     if (problem) waitpid(process, NULL, 0);
-    FWA_CHECK(!problem, FWA_ERROR, "cannot start %s: %s", child->argv[0], strerror(problem));
+    FWA_CHECK(!problem, FWA_IO, "cannot start %s: %s", child->argv[0], strerror(problem));
     children[slot] = process;
     return FWA_OK;
 }

@@ -29,8 +29,8 @@ FWA_MUST_CHECK fwa_status fwa_child_hold_signals(void);
 // Whether one of these signals has come, now or earlier.
 bool fwa_child_stop_requested(void);
 // Starts a program in a process group of its own, with an empty standard input, as child number `slot`, 0 <= slot <
-// FWA_CHILDREN_MAX, which must be free. If this process dies the child gets SIGUSR1. FWA_ERROR where it cannot be
-// started, FWA_IO where its output cannot be written.
+// FWA_CHILDREN_MAX, which must be free. If this process dies the child gets SIGUSR1. FWA_IO where it cannot be
+// started, or its output not be written.
 FWA_MUST_CHECK fwa_status fwa_child_start(int slot, const fwa_child *child);
 // Waits until a child ends, signals being handed on meanwhile. *slot is free then, *code the exit code, 128 + signal
 // where one ended it. One child at least must be under way.
