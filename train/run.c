@@ -46,6 +46,29 @@ int64_t fwa_run_finished_steps(const char *path) {
     return exact ? steps : -1;
 }
 
+fwa_status fwa_run_differences(const char *path, const fwa_config *config, char **lines) {
+    char file[FWA_PATH_MAX];
+    fwa_config *old_config = NULL;
+    *lines = NULL;
+    FWA_TRY(fwa_path_format(file, "%s/config.yaml", path));
+    if (!fwa_path_exists(file)) return FWA_OK;
+    fwa_status status = fwa_config_load(&old_config, file, NULL, 0);
+    if (status == FWA_OK) status = fwa_config_finish(old_config);
+    if (status == FWA_OK) status = fwa_config_compare(old_config, config, lines);
+    fwa_config_destroy(old_config);
+    if (status == FWA_CONFIG || status == FWA_FORMAT) {
+        if (asprintf(lines, "%s\n", fwa_error_message()) < 0) *lines = NULL;
+        fwa_error_clear();
+        FWA_CHECK(*lines, FWA_MEMORY, "no memory to compare configurations");
+        return FWA_OK;
+    }
+    if (*lines && !(*lines)[0]) {
+        free(*lines);
+        *lines = NULL;
+    }
+    return status;
+}
+
 static fwa_status decide_none(const fwa_run *run) {
     char folder[1100];
     char *newest = NULL;
@@ -120,13 +143,22 @@ static fwa_status find_own(fwa_run *run, char resume[2048]) {
     return FWA_OK;
 }
 
+// A finished run stays as it was trained, whatever it is told now.
+static fwa_status leave_finished(const fwa_run *run, decision *out) {
+    char *lines;
+    out->finished = 1;
+    FWA_TRY(fwa_run_differences(run->path, run->config, &lines));
+    if (!lines) return FWA_OK;
+    lines[strlen(lines) - 1] = '\0';
+    fwa_log_warn("%s is finished, so these settings have no effect:\n%s", run->path, lines);
+    free(lines);
+    return FWA_OK;
+}
+
 static fwa_status decide_auto(fwa_run *run, decision *out) {
     bool origin;
     int64_t steps = fwa_run_finished_steps(run->path);
-    if (steps >= run->config->train.steps) {
-        out->finished = 1;
-        return FWA_OK;
-    }
+    if (steps >= run->config->train.steps) return leave_finished(run, out);
     FWA_TRY(lock_folder(run)); // before looking: another process may be writing the next checkpoint
     FWA_TRY(has_origin(run, &origin));
     out->named = origin;

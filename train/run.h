@@ -49,6 +49,9 @@ void fwa_run_destroy(fwa_run *run);
 FWA_MUST_CHECK fwa_status fwa_run_lock(const char *folder, int *lock);
 // Not collective. The steps that the run folder `path` says are finished; -1: it says nothing.
 int64_t fwa_run_finished_steps(const char *path);
+// Not collective. What fwa_config_compare tells of the configuration in the run folder `path` and this one, into *lines
+// (caller frees); a file that cannot be read differs, too. NULL: nothing differs, or there is no configuration.
+FWA_MUST_CHECK fwa_status fwa_run_differences(const char *path, const fwa_config *config, char **lines);
 
 // Not collective. A run folder's newest sound checkpoint, or the checkpoint itself, into path; FWA_CONFIG if neither.
 FWA_MUST_CHECK fwa_status fwa_run_find_checkpoint(const char *run_or_checkpoint, char path[2048]);

@@ -34,6 +34,22 @@ for ranks in 1 2; do
     check "other epochs" test "$(columns "runs/tiny-lm-$ranks/metrics.jsonl" epoch | tr -d '\n')" = 0000111222
 done
 
+# A run that is finished stays as it is: settings that would define another are said, others are not.
+# said COUNT: lines on standard error
+said() {
+    check "$what: $(cat err)" test "$(wc -l <err)" = "$1"
+}
+trained 1 tiny-1 tiny.yaml train.steps=10 log.every=5 train.micro_batch=4 --resume auto
+said 1
+trained 2 tiny-1 tiny.yaml train.steps=9 optimizer.lr=4e-3 train.micro_batch=4 --resume auto
+expect 0 "no effect" "train.steps: 10 -> 9" "optimizer.lr: 0.003 -> 0.004" "runs/tiny-1 is finished; nothing to do"
+said 4
+cp runs/tiny-1/config.yaml config.saved
+echo 'model: [' >runs/tiny-1/config.yaml
+trained 1 tiny-1 tiny.yaml train.steps=10 --resume auto
+expect 0 "no effect" "runs/tiny-1/config.yaml:" "nothing to do"
+cp config.saved runs/tiny-1/config.yaml
+
 # A checkpoint does not remember the number of ranks.
 settings="train.steps=10 train.precision=f64 train.micro_batch=2"
 # shellcheck disable=SC2086 # several words

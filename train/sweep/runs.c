@@ -97,27 +97,6 @@ static fwa_status load(const fwa_sweep_runs *runs, const fwa_sweep_point *point,
     return fwa_setup_check(*config, world);
 }
 
-// Differences to what the run folder holds, into run->differences; NULL: none, or no run.
-static fwa_status compare(fwa_sweep_run *run, const fwa_config *config) {
-    char path[FWA_PATH_MAX], *lines = NULL;
-    fwa_config *old_config = NULL;
-    FWA_TRY(fwa_path_format(path, "%s/config.yaml", run->path));
-    if (!fwa_path_exists(path)) return FWA_OK;
-    fwa_status status = fwa_config_load(&old_config, path, NULL, 0);
-    if (status == FWA_OK) status = fwa_config_finish(old_config);
-    if (status == FWA_OK) status = fwa_config_compare(old_config, config, &lines);
-    if (status == FWA_CONFIG || status == FWA_FORMAT) {
-        // A file that cannot be read is another one, too.
-        if (asprintf(&lines, "%s\n", fwa_error_message()) < 0) lines = NULL;
-        fwa_error_clear();
-        status = lines ? FWA_OK : FWA_MEMORY;
-    }
-    fwa_config_destroy(old_config);
-    if (lines && lines[0]) run->differences = lines;
-    if (!run->differences) free(lines);
-    return status;
-}
-
 // The failures' file of a point.
 static fwa_status failed_path(const fwa_sweep_run *run, char path[FWA_PATH_MAX]) {
     return fwa_path_format(path, "%s.failed", run->path);
@@ -220,7 +199,7 @@ static fwa_status create_run(fwa_sweep_runs *runs, fwa_sweep_run *run, const fwa
     run->backend = config->run.backend;
     run->trained = config->task.name == FWA_TASK_ADDITION ? config->task.width_max : 0;
     FWA_TRY_GOTO(set_folder(runs, run, config), done);
-    FWA_TRY_GOTO(compare(run, config), done);
+    FWA_TRY_GOTO(fwa_run_differences(run->path, config, &run->differences), done);
     status = fwa_sweep_run_update(run);
 done:
     fwa_config_destroy(config);
