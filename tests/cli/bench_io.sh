@@ -17,9 +17,18 @@ mkdir -p mine/checkpoints
 on 2 bench io --to mine
 expect 2 "--to mine"
 check "the folder is gone" test -d mine/checkpoints
-run "$FWA" bench io --to nowhere/at/all --repeats 0
+run "$FWA" bench io --to nowhere/at/all
+expect 2 "--to nowhere/at/all" "in one that is there"
+run "$FWA" bench io --to nowhere --repeats 0
 expect 2 "--repeats '0'"
 check_not "made in spite of a mistake" test -e nowhere
+
+# What does not fit is not begun.
+on 2 bench io --to large --parameters 1000000000000
+expect 1 "--to large: needs 24000000098304 bytes, two checkpoints, and" "lower --parameters"
+check_not "made for what does not fit" test -e large
+run "$FWA" bench io --to large --parameters 1000000000000 --repeats 1
+expect 1 "needs 12000000049152 bytes, a checkpoint, and"
 run "$FWA" bench io 5
 expect 2 "got '5'"
 finish

@@ -2,9 +2,11 @@
 //
 // Tensors of N parameters are cut by rows over the ranks, as with parallel.zero 1; each rank writes its own and reads
 // it again, so that one process has all of them. Values are whole numbers that tell part and place.
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/shape.h"
 #include "io/checkpoint.h"
@@ -103,8 +105,9 @@ static fwa_status read_tensor(bench *b, int part, int t) {
     to.tensor.data = b->back;
     memset(b->back, 0xFF, (size_t)(b->mine * COLUMNS) * sizeof(float));
     FWA_TRY(fwa_checkpoint_read(b->checkpoint, (fwa_checkpoint_part)part, &to));
-    FWA_CHECK(!memcmp(b->back, b->tensor[part][t].tensor.data, (size_t)(b->mine * COLUMNS) * sizeof(float)), FWA_ERROR,
-              "%s of %s came back with other values", fwa_checkpoint_part_name((fwa_checkpoint_part)part), to.name);
+    FWA_CHECK(!memcmp(b->back, b->tensor[part][t].tensor.data, (size_t)(b->mine * COLUMNS) * sizeof(float)),
+              FWA_VERDICT, "%s of %s came back with other values", fwa_checkpoint_part_name((fwa_checkpoint_part)part),
+              to.name);
     return FWA_OK;
 }
 
@@ -170,17 +173,22 @@ done:
 }
 
 // Only what this makes is removed at the end.
-static fwa_status make_folder(const bench *b) {
+static fwa_status make_folder(const bench *b, int repeats) {
     if (b->world->rank != 0) return FWA_OK;
-    FWA_CHECK(!fwa_path_exists(b->folder), FWA_USAGE,
-              "--to %s: is there already, perhaps of one that was stopped; expected the name of a new folder, which is "
-              "removed at the end",
-              b->folder);
-    return fwa_make_folders(b->folder);
+    const int there = repeats > 1 ? 2 : 1; // the one before goes when the next has come back
+    const int64_t wanted = there * bytes_of(b), room = fwa_free_bytes(b->folder);
+    FWA_CHECK(room < 0 || wanted <= room, FWA_IO,
+              "--to %s: needs %lld bytes, %s, and %lld are free on its disk; lower --parameters, or name a "
+              "folder on another disk",
+              b->folder, (long long)wanted, there > 1 ? "two checkpoints" : "a checkpoint", (long long)room);
+    FWA_CHECK(mkdir(b->folder, 0777) == 0, FWA_CONFIG,
+              "--to %s: %s; expected the name of a new folder, in one that is there: it is removed at the end",
+              b->folder, strerror(errno));
+    return FWA_OK;
 }
 
 static fwa_status run(bench *b, int repeats) {
-    FWA_TRY(fwa_world_agree(b->world, make_folder(b)));
+    FWA_TRY(fwa_world_agree(b->world, make_folder(b, repeats)));
     fwa_status status = fwa_world_agree(b->world, make_tensors(b));
     if (status == FWA_OK) status = measure(b, repeats);
     if (b->world->rank != 0) return status;
