@@ -36,12 +36,14 @@ finish() {
     exit $((failures > 0))
 }
 
-# run COMMAND...: leaves its exit code in $code, its output in the files out and err.
+# run COMMAND...: leaves its exit code in $code, its output in the files out and err, where a trace would tell of a
+# fault of the program itself.
 run() {
     what=$*
     code=0
     timeout -k 10 "$limit" "$@" >out 2>err </dev/null || code=$?
     if grep -q -e 'ERROR: [A-Za-z]*Sanitizer' -e 'runtime error:' err; then expect clean; fi
+    check_not "$what: has a trace" grep '^[^ ]*\.c:[0-9]* [a-z_0-9]*$' err
 }
 
 # on RANKS ARGUMENTS...: the program, without mpirun for one rank.
@@ -56,8 +58,7 @@ on() {
     fi
 }
 
-# expect CODE TEXT...: the last command ended with CODE, each TEXT stands in what it wrote to standard error, where a time-out
-# alone (4) has a trace.
+# expect CODE TEXT...: the last command ended with CODE, each TEXT stands in what it wrote to standard error.
 expect() {
     wanted=$1
     shift
@@ -66,10 +67,6 @@ expect() {
         grep -qF -e "$text" err || missing="$missing
   does not say: $text"
     done
-    if [ "$wanted" != 4 ] && grep -q '^[^ ]*\.c:[0-9]* [a-z_0-9]*$' err; then
-        missing="$missing
-  has a trace, which is for faults of the program itself"
-    fi
     [ "$code" = "$wanted" ] && [ -z "$missing" ] && return 0
     note_failure "$what
   exit code $code, expected $wanted$missing"
