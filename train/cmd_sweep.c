@@ -149,7 +149,6 @@ static fwa_status share_machine(session *s, const fwa_arguments *arguments) {
 
 static fwa_status train(session *s, const fwa_arguments *arguments, int point, const char *csv) {
     FWA_TRY(read_launch(s, fwa_arguments_value(arguments, "--launch", NULL)));
-    FWA_TRY(fwa_sweep_evals_read(&s->evals, arguments));
     FWA_TRY(fwa_child_hold_signals()); // first: counting GPUs starts threads
     FWA_TRY(share_machine(s, arguments));
     FWA_TRY(find_program(s));
@@ -188,7 +187,9 @@ static fwa_status prepare(session *s, const fwa_world *world, const fwa_argument
     FWA_TRY(fwa_sweep_load(&s->sweep, arguments->at[0]));
     FWA_TRY(check_words(s->sweep, words, arguments->count - 1));
     const char *base = fwa_arguments_value(arguments, "--base", s->sweep->base);
-    return fwa_sweep_runs_create(&s->runs, s->sweep, base, world, words, arguments->count - 1);
+    FWA_TRY(fwa_sweep_runs_create(&s->runs, s->sweep, base, world, words, arguments->count - 1));
+    FWA_TRY(fwa_sweep_evals_read(&s->evals, arguments));
+    return fwa_sweep_evals_check(&s->evals, s->runs, world);
 }
 
 fwa_status fwa_cmd_sweep(fwa_world *world, int argc, char **argv) {

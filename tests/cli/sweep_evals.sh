@@ -24,6 +24,25 @@ made() {
     stat -c '%n %i %Y' runs/two/*/eval*.json
 }
 
+# Words that fwa eval will refuse end the sweep before any point is trained.
+# refused TEXT WORDS
+refused() {
+    run "$FWA" sweep two.yaml --eval "$widths" --eval "$2"
+    expect 2 "--eval, point 1, lr=3e-3: " "$1"
+    check_not "trained before --eval '$2' was refused" test -e runs
+}
+refused "unknown option '--wide'" "--wide 3-4"
+refused "--widths '3-'" "--widths 3-"
+refused "--task 'mcq'" "--task mcq"
+refused "--shots belongs to --task mc" "--shots 2"
+refused "expected files with questions" "--task mc"
+refused "gone.jsonl" "--task mc gone.jsonl"
+refused "data/tokens/val*.bin" "--task ppl"
+refused "got 'text.txt' behind the checkpoint" "text.txt"
+refused "got 'optimizer.lr=1'" "optimizer.lr=1"
+refused "run.threads" "run.threads=some"
+refused "--json scores.json" "--json scores.json"
+
 run "$FWA" sweep two.yaml --eval "$widths"
 expect 1 "1 of 3 points failed"
 check "no exact match in the table: $(cat out)" grep -q '^lr .* upto % *exact %$' out
@@ -34,13 +53,14 @@ run "$FWA" sweep two.yaml --eval "$widths"
 check "evaluated again" test "$(made)" = "$(cat before.txt)"
 
 # A failure is told and keeps no other from being made; one that is there already stays as it is.
-run "$FWA" sweep two.yaml --jobs 2 --eval "$grid" --eval '--task mc gone.jsonl' --eval "$wide" --eval "$widths"
-expect 1 "point 1, lr=3e-3: fwa eval failed with exit code 2" "3 of 3 points failed" "gone.jsonl"
+echo '{' >bad.jsonl
+run "$FWA" sweep two.yaml --jobs 2 --eval "$grid" --eval '--task mc --tokenizer bytes bad.jsonl' --eval "$wide" --eval "$widths"
+expect 1 "point 1, lr=3e-3: fwa eval failed with exit code 2" "3 of 3 points failed" "bad.jsonl"
 results eval-widths=1-2,examples=20.json eval-widths=3-4,examples=20.json eval-grid=1-3_2,examples=20.json
 check "made again" test "$(made | grep widths=1-2)" = "$(cat before.txt)"
 check "an evaluation is not that of its words" grep -q '"grid"' runs/two/lr=3e-3/eval-grid=1-3_2,examples=20.json
-run "$FWA" sweep two.yaml --point 1 --eval '--task mc gone.jsonl'
-expect 2 "gone.jsonl" "point 1, lr=3e-3: exit code 2"
+run "$FWA" sweep two.yaml --point 1 --eval '--task mc --tokenizer bytes bad.jsonl'
+expect 2 "bad.jsonl" "point 1, lr=3e-3: exit code 2"
 run "$FWA" report runs/two -o two.md
 expect 0
 check "the report has not both kinds of results: $(cat two.md)" grep -q 'upto at 4.*pairs of 2 widths' two.md

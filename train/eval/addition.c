@@ -108,8 +108,6 @@ static fwa_status measure(fwa_world *world, table *t) {
 
 fwa_status fwa_eval_addition(fwa_world *world, const fwa_loaded *l, const fwa_eval_request *q) {
     table t = {.loaded = l, .request = q, .examples = q->examples > 0 ? q->examples : STANDARD_EXAMPLES};
-    FWA_CHECK(l->config->task.name == FWA_TASK_ADDITION, FWA_CONFIG,
-              "--task addition: %s was trained on another task (ppl and mc measure language models)", l->path);
     if (q->grid[0] > 0) return fwa_eval_grid(world, l, q);
     choose_widths(&t);
     t.scores = calloc((size_t)rows(&t), sizeof *t.scores);

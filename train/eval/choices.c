@@ -345,10 +345,7 @@ static bool holds_text(const fwa_paths *files) {
 
 static fwa_status open_all(const fwa_loaded *l, const fwa_eval_request *q, fwa_paths *files, fwa_tokenizer **tokenizer,
                            work **works, result **results) {
-    FWA_TRY(fwa_eval_files_find(files, q));
-    FWA_CHECK(files->count > 0, FWA_USAGE,
-              "fwa eval --task mc: expected files with questions behind the checkpoint (*.jsonl, *.bin; docs/"
-              "evaluation.md has the formats)");
+    FWA_TRY(fwa_eval_files_find(files, q, l->config));
     FWA_TRY(fwa_eval_tokenizer(tokenizer, l, q, holds_text(files)));
     *works = calloc((size_t)files->count, sizeof **works);
     *results = calloc((size_t)files->count, sizeof **results);

@@ -223,9 +223,6 @@ static fwa_status evaluate_lengths(const fwa_world *world, const fwa_loaded *loa
 }
 
 fwa_status fwa_evaluate_grid(fwa_world *world, const fwa_loaded *loaded, int64_t batch, fwa_addition_grid *grid) {
-    FWA_CHECK(loaded->config->task.format == FWA_ADDITION_BRACKET, FWA_CONFIG,
-              "%s: in task.format paper both operands have the same number of digits, and a grid has pairs of others",
-              loaded->path);
     memset(grid->cell, 0, sizeof grid->cell);
     FWA_TRY(fwa_world_agree_late(world, evaluate_lengths(world, loaded, batch, grid)));
     return world->dp->all_reduce(world->dp, NULL, grid->cell,

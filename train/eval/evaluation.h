@@ -28,7 +28,7 @@ FWA_MUST_CHECK fwa_status fwa_evaluate_addition(fwa_world *world, const fwa_load
 // Collective: the same over the pairs of grid->width, grid->examples of each, into grid->cell, teacher-forced. Pairs
 // whose examples are equally long share batches, at most `batch` examples each; ranks take every n-th batch. Examples
 // are a function of (seed, both widths, number); those of a pair of equal widths are those of FWA_ADDITION_EXACT.
-// FWA_CONFIG in the paper's format, whose operands are equally long.
+// Not for the paper's format, whose operands are equally long.
 FWA_MUST_CHECK fwa_status fwa_evaluate_grid(fwa_world *world, const fwa_loaded *loaded, int64_t batch,
                                             fwa_addition_grid *grid);
 

@@ -10,12 +10,15 @@
 #define STANDARD_TOKENIZER "data/gpt2"
 #define SILENCE            15.0 // seconds between lines
 
-fwa_status fwa_eval_files_find(fwa_paths *files, const fwa_eval_request *request) {
+static fwa_status find(fwa_paths *files, const char *pattern) {
+    return fwa_paths_find(files, pattern, "token shards (*.bin), text or JSONL; name files behind the run");
+}
+
+fwa_status fwa_eval_files_find(fwa_paths *files, const fwa_eval_request *request, const fwa_config *config) {
     memset(files, 0, sizeof *files);
     for (int i = 0; i < request->word_count; i++)
-        if (!fwa_loaded_is_setting(request->words[i]))
-            FWA_TRY(fwa_paths_find(files, request->words[i],
-                                   "token shards (*.bin), text or JSONL; name files behind the run"));
+        if (!fwa_loaded_is_setting(request->words[i])) FWA_TRY(find(files, request->words[i]));
+    if (files->count == 0 && request->task == FWA_EVAL_PERPLEXITY) FWA_TRY(find(files, config->data.val));
     return FWA_OK;
 }
 

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "io/checkpoint.h"
@@ -33,6 +34,20 @@ static fwa_status collect_settings(const char *settings[], int *count, const cha
         settings[(*count)++] = words[i];
     }
     return FWA_OK;
+}
+
+fwa_status fwa_loaded_check_settings(const fwa_config *config, const char *const *words, int count) {
+    const char *settings[FWA_ARGUMENTS_MAX + 2];
+    int n = 0;
+    fwa_config *checked = NULL;
+    FWA_TRY(collect_settings(settings, &n, words, count));
+    char *text = fwa_config_text(config);
+    FWA_CHECK(text, FWA_MEMORY, "no memory for a configuration");
+    fwa_status status = fwa_config_parse(&checked, text, config->run.name, settings, n);
+    if (status == FWA_OK) status = fwa_config_finish(checked);
+    fwa_config_destroy(checked);
+    free(text);
+    return status;
 }
 
 static bool has_attention(const fwa_model_spec *spec) {

@@ -147,15 +147,7 @@ static int64_t windows_of(const corpus *c, const document *d) {
 
 static fwa_status read_all(corpus *c) {
     const fwa_eval_request *q = c->request;
-    FWA_TRY(fwa_eval_files_find(&c->files, q));
-    if (c->files.count == 0) { // the checkpoint's own
-        const char *own = c->loaded->config->data.val;
-        const fwa_eval_request validation = {.words = &own, .word_count = 1};
-        FWA_CHECK(own[0], FWA_USAGE,
-                  "fwa eval --task ppl: expected token shards or text behind the checkpoint, whose "
-                  "data.val is empty");
-        FWA_TRY(fwa_eval_files_find(&c->files, &validation));
-    }
+    FWA_TRY(fwa_eval_files_find(&c->files, q, c->loaded->config));
     const bool shards = fwa_path_ends(c->files.at[0], ".bin");
     FWA_TRY(fwa_eval_tokenizer(&c->tokenizer, c->loaded, q, !shards));
     FWA_TRY(shards ? read_shards(c) : read_text(c));

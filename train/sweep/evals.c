@@ -9,6 +9,7 @@
 
 #include "core/rng.h"
 #include "io/files.h"
+#include "train/eval/eval.h"
 
 enum { READABLE = 60 }; // bytes of a name that show the words
 
@@ -76,6 +77,33 @@ fwa_status fwa_sweep_evals_read(fwa_sweep_evals *evals, const fwa_arguments *arg
     memset(evals, 0, sizeof *evals);
     for (int i = 0; i < arguments->options; i++)
         if (strcmp(arguments->name[i], "--eval") == 0) FWA_TRY(add_eval(evals, arguments->value[i]));
+    return FWA_OK;
+}
+
+static fwa_status check_eval(const fwa_sweep_eval *eval, const fwa_config *config) {
+    char *argv[FWA_WORD_LIST_MAX + 2] = {"eval", "POINT"};
+    fwa_arguments arguments;
+    fwa_eval_request request;
+    fwa_paths files;
+    memcpy(argv + 2, eval->words.at, (size_t)eval->words.count * sizeof *argv);
+    FWA_TRY(fwa_eval_request_read(&request, &arguments, eval->words.count + 2, argv));
+    FWA_CHECK(!request.json, FWA_USAGE, "--json %s: the sweep itself names the files of results", request.json);
+    FWA_TRY(fwa_eval_request_suit(&request, &arguments, config));
+    FWA_TRY(fwa_loaded_check_settings(config, request.words, request.word_count));
+    fwa_status status = fwa_eval_files_find(&files, &request, config);
+    fwa_paths_free(&files);
+    return status;
+}
+
+fwa_status fwa_sweep_evals_check(const fwa_sweep_evals *evals, const fwa_sweep_runs *runs, const fwa_world *world) {
+    for (int i = 0; i < runs->count && evals->count; i++) {
+        const fwa_sweep_point *point = runs->run[i].point;
+        fwa_config *config = NULL;
+        fwa_status status = fwa_sweep_config(runs, point, world, &config);
+        for (int e = 0; e < evals->count && status == FWA_OK; e++) status = check_eval(&evals->at[e], config);
+        fwa_config_destroy(config);
+        FWA_CHECK(status == FWA_OK, status, "--eval, point %d, %s: %s", i + 1, point->name, fwa_error_message());
+    }
     return FWA_OK;
 }
 

@@ -24,6 +24,9 @@ typedef struct fwa_sweep_evals {
 
 // Those of every --eval, in order. FWA_USAGE where one is given twice.
 FWA_MUST_CHECK fwa_status fwa_sweep_evals_read(fwa_sweep_evals *evals, const fwa_arguments *arguments);
+// FWA_USAGE or FWA_CONFIG, with the point, for words that fwa eval will refuse once a point is trained.
+FWA_MUST_CHECK fwa_status fwa_sweep_evals_check(const fwa_sweep_evals *evals, const fwa_sweep_runs *runs,
+                                                const fwa_world *world);
 void fwa_sweep_evals_free(fwa_sweep_evals *evals);
 // "eval-widths=33-48.json" of "--widths 33-48", "eval.json" of no words: other words, other name. Letters, digits and
 // - + . stay, : becomes _; where that does not tell the words, digits of a hash of them follow.

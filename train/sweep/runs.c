@@ -85,9 +85,8 @@ static fwa_status all_settings(const fwa_sweep_runs *runs, const fwa_sweep_point
     return FWA_OK;
 }
 
-// The configuration of a point, sound; its run folder still that of the base.
-static fwa_status load(const fwa_sweep_runs *runs, const fwa_sweep_point *point, const fwa_world *world,
-                       fwa_config **config) {
+fwa_status fwa_sweep_config(const fwa_sweep_runs *runs, const fwa_sweep_point *point, const fwa_world *world,
+                            fwa_config **config) {
     fwa_setting *settings = NULL;
     int count = 0;
     FWA_TRY(all_settings(runs, point, &settings, &count));
@@ -194,7 +193,7 @@ static fwa_status set_folder(fwa_sweep_runs *runs, fwa_sweep_run *run, const fwa
 static fwa_status create_run(fwa_sweep_runs *runs, fwa_sweep_run *run, const fwa_world *world) {
     fwa_config *config = NULL;
     fwa_status status;
-    FWA_TRY_GOTO(load(runs, run->point, world, &config), done);
+    FWA_TRY_GOTO(fwa_sweep_config(runs, run->point, world, &config), done);
     run->steps = config->train.steps;
     run->backend = config->run.backend;
     run->trained = config->task.name == FWA_TASK_ADDITION ? config->task.width_max : 0;

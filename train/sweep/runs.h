@@ -50,6 +50,10 @@ typedef struct fwa_sweep_runs {
 FWA_MUST_CHECK fwa_status fwa_sweep_runs_create(fwa_sweep_runs **out, const fwa_sweep *sweep, const char *base,
                                                 const fwa_world *world, const char *const *words, int word_count);
 void fwa_sweep_runs_destroy(fwa_sweep_runs *runs);
+// The configuration of a point, sound; its run folder is still that of the base. The caller destroys it, after a
+// failure, too.
+FWA_MUST_CHECK fwa_status fwa_sweep_config(const fwa_sweep_runs *runs, const fwa_sweep_point *point,
+                                           const fwa_world *world, fwa_config **config);
 // Reads again what the point has reached.
 FWA_MUST_CHECK fwa_status fwa_sweep_run_update(fwa_sweep_run *run);
 // Notes that the last start of the point failed with `code`, or did not (0).
