@@ -117,6 +117,10 @@ fwa_status fwa_metrics_write(fwa_metrics *metrics, const fwa_metrics_row *row) {
     add_int(&line, "mem_bytes", row->mem_bytes);
     add_int(&line, "skipped", row->skipped);
     add_int(&line, "epoch", row->epoch);
+    add_real(&line, "gamma_mean", row->gamma_mean);
+    add_real(&line, "eta_mean", row->eta_mean);
+    add_real(&line, "ridge_mean", row->ridge_mean);
+    add_real(&line, "clamp_share", row->clamp_share);
     if (row->token_hash) add(&line, ",\"token_hash\":\"%016" PRIx64 "\"", row->token_hash);
     add_real(&line, "time", row->time);
     add(&line, "}\n");

@@ -18,6 +18,10 @@ typedef struct fwa_metrics_row {
     int64_t step, tokens, skipped, epoch;
     double loss, val_loss, grad_norm, lr, ms, tokens_per_s, mfu, time; // time: seconds since 1970
     int64_t mem_bytes;
+    // Of the Falcon rate (docs/math/README.md §6): means of gamma, eta and alpha/eta over the steps of all heads,
+    // columns and layers with eta > 0, and the share of these whose alpha the clamp cut. NaN where no rule has them,
+    // and on a last row that a signal asked for.
+    double gamma_mean, eta_mean, ridge_mean, clamp_share;
     uint64_t token_hash; // of the step's global batch: same data on any number of ranks; 0: left out
 } fwa_metrics_row;
 

@@ -33,6 +33,10 @@ static void take_row(const json_t *json, fwa_metrics_row *row) {
     row->tokens_per_s = real_of(json, "tokens_per_s");
     row->mfu = real_of(json, "mfu");
     row->time = real_of(json, "time");
+    row->gamma_mean = real_of(json, "gamma_mean");
+    row->eta_mean = real_of(json, "eta_mean");
+    row->ridge_mean = real_of(json, "ridge_mean");
+    row->clamp_share = real_of(json, "clamp_share");
     row->token_hash = hash ? strtoull(hash, NULL, 16) : 0;
 }
 

@@ -40,7 +40,7 @@ static void put_record(FILE *out, const void *data, size_t size) {
     put_little_endian(out, masked(data, size), 4);
 }
 
-// A protocol-buffer message in the making: an event has 8 scalars with short tags.
+// A protocol-buffer message in the making: an event has 12 scalars with short tags.
 typedef struct message {
     unsigned char byte[1024];
     size_t size;
@@ -95,6 +95,10 @@ static void put_row(FILE *out, const fwa_metrics_row *row) {
     add_scalar(&summary, "speed/tokens_per_s", row->tokens_per_s);
     add_scalar(&summary, "speed/ms", row->ms);
     add_scalar(&summary, "speed/mfu", row->mfu);
+    add_scalar(&summary, "gates/gamma_mean", row->gamma_mean);
+    add_scalar(&summary, "gates/eta_mean", row->eta_mean);
+    add_scalar(&summary, "gates/ridge_mean", row->ridge_mean);
+    add_scalar(&summary, "gates/clamp_share", row->clamp_share);
     add_text(&event, 5, summary.byte, summary.size);
     put_record(out, event.byte, event.size);
 }

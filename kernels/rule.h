@@ -170,6 +170,16 @@ typedef struct fwa_mixer_grads {
     fwa_mixer_state d_in;
 } fwa_mixer_grads;
 
+// What the gates of the Falcon rate come to (docs/math/README.md §6; (3.3), (4.16), (4.20)): sums over the steps of
+// every value head, with a beta per value channel over their columns, where eta > 0. In the backend's memory.
+typedef struct fwa_gate_sums {
+    double steps; // their number
+    double eta, alpha;
+    double ridge;   // alpha / eta, the ridge that acts: lambda, less where alpha is clamped
+    double clamped; // 1 where alpha is 1 - eps_gamma, else 0
+} fwa_gate_sums;
+#define FWA_GATE_SUMS 5 // fields
+
 // A rule on a backend, in one precision.
 typedef struct fwa_mixer {
     const fwa_rule *rule;
@@ -179,6 +189,10 @@ typedef struct fwa_mixer {
     fwa_status (*forward)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call);
     fwa_status (*backward)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call,
                            const fwa_mixer_grads *grads);
+    // Adds the gates of a call that saves to *sums, in f64 and always in the same order. Reads k, beta, lambda, resets
+    // and incoming keys, uses scratch. Rules without FWA_INPUT_LAMBDA add nothing.
+    fwa_status (*gates)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call,
+                        fwa_gate_sums *sums);
     bool hands_over; // calls receive and send of `handover`; else the states of a call are complete in front of it
 } fwa_mixer;
 

@@ -89,3 +89,11 @@ fwa_status fwa_mixer_layer_backward(const fwa_mixer_layer *layer, const fwa_laye
                                       packed(layer, ctx, FWA_PARAM_VALUE)));
     return FWA_OK;
 }
+
+fwa_status fwa_mixer_layer_gates(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, const fwa_mixer_acts *acts,
+                                 fwa_tensor scratch, fwa_gate_sums *sums) {
+    if (!fwa_mixer_layer_has_gates(layer)) return FWA_OK;
+    if (fwa_sequence_cut(ctx)) return fwa_mixer_ring_gates(layer, ctx, acts, scratch, sums);
+    const fwa_mixer_call call = fwa_mixer_layer_call(layer, ctx, true, acts, scratch);
+    return layer->kernels->gates(ctx->backend, ctx->backend->stream, &call, sums);
+}

@@ -91,6 +91,14 @@ FWA_MUST_CHECK fwa_status fwa_mixer_layer_backward(const fwa_mixer_layer *layer,
                                                    const fwa_mixer_acts *acts, const fwa_mixer_scratch *scratch,
                                                    fwa_tensor dn, fwa_tensor dout, fwa_tensor n);
 
+// Whether the layer's rule has gates that fwa_mixer_layer_gates adds up.
+static inline bool fwa_mixer_layer_has_gates(const fwa_mixer_layer *layer) {
+    return (layer->spec->rule->inputs & FWA_INPUT_LAMBDA) != 0;
+}
+// Behind a forward pass that trains: adds the gates of all steps here to *sums (kernels/rule.h).
+FWA_MUST_CHECK fwa_status fwa_mixer_layer_gates(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
+                                                const fwa_mixer_acts *acts, fwa_tensor scratch, fwa_gate_sums *sums);
+
 // Whether the part has columns in the projection.
 static inline bool fwa_mixer_part_present(const fwa_mixer_part *part) {
     return part->weight >= 0;

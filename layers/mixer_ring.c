@@ -441,3 +441,16 @@ fwa_status fwa_mixer_ring_backward(const fwa_mixer_layer *layer, const fwa_layer
     FWA_TRY(return_rows(ctx, &x, all.dk, x.dkeys, r.keys));
     return return_rows(ctx, &x, all.dv, x.dvalues, r.values);
 }
+
+fwa_status fwa_mixer_ring_gates(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, const fwa_mixer_acts *acts,
+                                fwa_tensor scratch, fwa_gate_sums *sums) {
+    const ring r = ring_of(layer, ctx);
+    ring_scratch x;
+    FWA_TRY(open_scratch(layer, ctx, true, acts, &r, scratch, &x));
+    for (int64_t g = 0; g < r.groups; g++) {
+        fwa_mixer_call call = call_of(layer, ctx, true, acts, &r, g);
+        call.scratch = x.rule;
+        FWA_TRY(layer->kernels->gates(ctx->backend, ctx->backend->stream, &call, sums));
+    }
+    return FWA_OK;
+}

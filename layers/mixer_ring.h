@@ -25,6 +25,10 @@ int64_t fwa_mixer_ring_reach(const fwa_mixer_layer *layer, const fwa_layer_conte
 FWA_MUST_CHECK fwa_status fwa_mixer_ring_plan(const fwa_mixer_layer *layer, const fwa_layer_context *ctx, bool train,
                                               fwa_arena *arena, fwa_mixer_acts *acts, size_t *scratch_bytes);
 
+// The gates of the steps of this piece (fwa_mixer_layer_gates).
+FWA_MUST_CHECK fwa_status fwa_mixer_ring_gates(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,
+                                               const fwa_mixer_acts *acts, fwa_tensor scratch, fwa_gate_sums *sums);
+
 // All below: Collective over ctx->sp.
 // acts->cut.conv from the projection.
 FWA_MUST_CHECK fwa_status fwa_mixer_ring_conv(const fwa_mixer_layer *layer, const fwa_layer_context *ctx,

@@ -256,6 +256,19 @@ fwa_status fwa_model_train(fwa_activations *acts, fwa_step_state *state, const f
     return done(hook, 0);
 }
 
+bool fwa_model_has_gates(const fwa_model *model) {
+    for (int64_t l = 0; l < model->spec.L; l++)
+        if (fwa_mixer_layer_has_gates(&model->blocks[l].mixer)) return true;
+    return false;
+}
+
+fwa_status fwa_model_gates(const fwa_activations *acts, fwa_gate_sums *sums) {
+    for (int l = 0; l < acts->L; l++)
+        FWA_TRY(fwa_mixer_layer_gates(&acts->model->blocks[l].mixer, &acts->ctx, &acts->blocks[l].mixer,
+                                      acts->block_scratch[l].mixer.bytes, sums));
+    return FWA_OK;
+}
+
 fwa_status fwa_model_evaluate(fwa_activations *acts, fwa_step_state *state) {
     const fwa_model *model = acts->model;
     FWA_TRY(forward(acts));

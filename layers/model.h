@@ -71,6 +71,11 @@ FWA_MUST_CHECK fwa_status fwa_model_load(fwa_activations *acts, const int32_t *t
 // Forward, loss into *state (device memory), backward: gradients are added to. hook may be NULL. Model and activations
 // must have been planned for training.
 FWA_MUST_CHECK fwa_status fwa_model_train(fwa_activations *acts, fwa_step_state *state, const fwa_bucket_hook *hook);
+// Whether some rule of the model has gates (fwa_gate_sums).
+bool fwa_model_has_gates(const fwa_model *model);
+// Behind fwa_model_train, before another batch: adds the gates of the batch's tokens in all layers whose rule has some
+// to *sums (device memory).
+FWA_MUST_CHECK fwa_status fwa_model_gates(const fwa_activations *acts, fwa_gate_sums *sums);
 // Forward and loss only; predictions in acts->head.prediction.
 FWA_MUST_CHECK fwa_status fwa_model_evaluate(fwa_activations *acts, fwa_step_state *state);
 // Rows first .. first+count-1 of [B*T].

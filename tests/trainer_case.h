@@ -66,6 +66,7 @@ static inline char *trainer_case_masters(trainer_case *c, size_t *bytes) {
 
 static inline void trainer_case_same_reports(const fwa_step_report *a, const fwa_step_report *b) {
     assert_memory_equal(&a->state, &b->state, sizeof a->state);
+    assert_memory_equal(&a->gates, &b->gates, sizeof a->gates);
     assert_int_equal(a->step, b->step);
     assert_int_equal(a->tokens, b->tokens);
     assert_true(a->token_hash == b->token_hash && a->token_hash != 0);

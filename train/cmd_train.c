@@ -65,6 +65,7 @@ static void write_row(session *s, const fwa_metrics_row *row) {
 static fwa_status report_step(session *s, const fwa_step_report *report, double val_loss, bool line) {
     const fwa_trainer *t = s->trainer;
     const fwa_config *config = t->config;
+    const fwa_gate_sums *gates = &report->gates; // of no steps: means that are NaN
     double elapsed = s->ended - s->since;
     int64_t steps = report->step - s->since_step;
     if (t->world->rank != 0) return FWA_OK;
@@ -104,6 +105,10 @@ static fwa_status report_step(session *s, const fwa_step_report *report, double 
                            .mfu = mfu,
                            .time = (double)time(NULL),
                            .mem_bytes = (int64_t)s->used,
+                           .gamma_mean = 1 - gates->alpha / gates->steps,
+                           .eta_mean = gates->eta / gates->steps,
+                           .ridge_mean = gates->ridge / gates->steps,
+                           .clamp_share = gates->clamped / gates->steps,
                            .token_hash = report->token_hash};
     write_row(s, &row);
     s->since = s->ended;
@@ -157,6 +162,13 @@ static bool validates_after(const fwa_config *config, int64_t step) {
     return config->eval.every > 0 && (due(step, config->eval.every) || step == config->train.steps);
 }
 
+// Whether a line is written about a step, as far as that is known before it: a signal asks for one, too.
+static bool is_logged(const session *s, int64_t step) {
+    const fwa_config *config = s->trainer->config;
+    return step == s->start + 1 || due(step, config->log.every) || is_last(config, step) ||
+           validates_after(config, step);
+}
+
 // Whether the device has nothing more to do after the step given last: the host looks at what it has done then.
 static bool pauses(const fwa_trainer *t) {
     const fwa_config *config = t->config;
@@ -168,6 +180,7 @@ static fwa_status give_step(session *s) {
     fwa_trainer *t = s->trainer;
     double other = 0.0;
     t->writing = fwa_saver_works(s->saver);
+    t->wants_gates = is_logged(s, t->step + 1);
     FWA_TRY(fwa_profile_training_step(&s->profile, t, t->step - s->start, s->run->path, &other));
     leave_out_seconds(s, other);
     return FWA_OK;
@@ -211,8 +224,7 @@ static fwa_status run_steps(session *s) {
         const bool signal = t->stop && step == t->step, over = is_last(config, step) && !(signal && validates);
         stopped = over || signal;
         if (step == first || !isnan(val_loss)) fwa_run_keep_choices(s->run, t); // there may be new ones
-        bool line = stopped || step == first || due(step, config->log.every) || !isnan(val_loss);
-        FWA_TRY(report_step(s, &report, val_loss, line));
+        FWA_TRY(report_step(s, &report, val_loss, stopped || is_logged(s, step)));
         FWA_TRY(fwa_saver_advance(s->saver));
         if (due(step, config->checkpoint.every) || stopped) FWA_TRY(save(s, stopped));
         FWA_CHECK(!stopped || !s->lost[0], FWA_IO,

@@ -86,11 +86,17 @@ static fwa_status wait_for_copy(fwa_trainer *t) {
     return copied ? t->backend->stream_wait(t->backend, t->backend->stream, copied) : FWA_OK;
 }
 
+// Whether the step under way sums up gates: call by call behind each micro-step, as only some steps do.
+static bool has_gates(const fwa_trainer *t) {
+    return t->wants_gates && t->gates;
+}
+
 static fwa_status micro_step(fwa_trainer *t, bool first, bool last) {
     fwa_graph **graph = &t->graphs[first][last];
     t->acts->ctx.fresh = first;
-    if (!last) return run_part(t, graph, accumulate);
-    FWA_TRY(run_part(t, graph, train_last));
+    FWA_TRY(run_part(t, graph, last ? train_last : accumulate));
+    if (has_gates(t)) FWA_TRY_RANGE(t->backend, "sums of gates", fwa_model_gates(t->acts, t->gates));
+    if (!last) return FWA_OK;
     FWA_TRY(wait_for_copy(t));
     return run_part(t, &t->update_graph, update);
 }
@@ -121,8 +127,12 @@ fwa_status fwa_trainer_step(fwa_trainer *t) {
               (long long)t->reported + 1);
 
     FWA_TRY_RANGE(backend, "clear gradients", clear(t));
+    sent->has_gates = has_gates(t);
+    if (sent->has_gates) FWA_TRY(backend->fill(backend, backend->stream, t->gates, 0, sizeof *t->gates));
     FWA_TRY(micro_batches(t, &sums));
     FWA_TRY(backend->download(backend, backend->stream, sent->state, t->state, sizeof *sent->state));
+    if (sent->has_gates)
+        FWA_TRY(backend->download(backend, backend->stream, sent->gates, t->gates, sizeof *sent->gates));
     FWA_TRY(backend->event_record(backend, sent->done, backend->stream));
     sums.signals = fwa_signals_pending() != 0;
     FWA_TRY(all->all_reduce(all, NULL, &sums, sizeof sums / sizeof(int64_t), FWA_I64, FWA_REDUCE_SUM));
@@ -140,11 +150,17 @@ fwa_status fwa_trainer_step(fwa_trainer *t) {
 
 fwa_status fwa_trainer_report(fwa_trainer *t, fwa_step_report *report) {
     fwa_backend *backend = t->backend;
+    fwa_comm *all = t->world->all;
     const fwa_step_sent *sent = &t->sent[t->reported % FWA_STEPS_SENT];
     FWA_CHECK(t->reported < t->step, FWA_ERROR, "got no step without report, expected one");
     FWA_TRY(backend->event_synchronize(backend, sent->done));
     t->reported++;
-    *report = (fwa_step_report){*sent->state, t->reported, sent->tokens, sent->token_hash};
+    *report = (fwa_step_report){
+        .state = *sent->state, .step = t->reported, .tokens = sent->tokens, .token_hash = sent->token_hash};
+    if (sent->has_gates) {
+        report->gates = *sent->gates;
+        FWA_TRY(all->all_reduce(all, NULL, &report->gates, FWA_GATE_SUMS, FWA_F64, FWA_REDUCE_SUM));
+    }
     const fwa_step_state *state = &report->state;
     FWA_CHECK(
         state->skipped_in_a_row < t->config->guard.max_skips, FWA_NONFINITE,

@@ -31,6 +31,7 @@ static fwa_status allocate_reports(fwa_trainer *t) {
     for (int i = 0; i < FWA_STEPS_SENT; i++) {
         fwa_step_sent *sent = &t->sent[i];
         FWA_TRY(backend->host_alloc(backend, (void **)&sent->state, sizeof *sent->state));
+        FWA_TRY(backend->host_alloc(backend, (void **)&sent->gates, sizeof *sent->gates));
         FWA_TRY(backend->event_create(backend, &sent->done));
     }
     return FWA_OK;
@@ -47,6 +48,7 @@ static fwa_status allocate(fwa_trainer *t) {
     FWA_TRY(backend->alloc(backend, (void **)&t->state, sizeof *t->state));
     FWA_TRY(backend->alloc(backend, (void **)&t->eval_state, sizeof *t->eval_state));
     FWA_TRY(backend->fill(backend, backend->stream, t->state, 0, sizeof *t->state));
+    if (fwa_model_has_gates(t->model)) FWA_TRY(backend->alloc(backend, (void **)&t->gates, sizeof *t->gates));
     FWA_TRY(allocate_reports(t));
     t->tokens = malloc(count * sizeof *t->tokens);
     t->targets = malloc(count * sizeof *t->targets);
@@ -146,6 +148,7 @@ static void destroy_reports(fwa_trainer *t) {
     for (int i = 0; i < FWA_STEPS_SENT; i++) {
         if (t->sent[i].done) backend->event_destroy(backend, t->sent[i].done);
         if (t->sent[i].state) backend->host_free(backend, t->sent[i].state);
+        if (t->sent[i].gates) backend->host_free(backend, t->sent[i].gates);
     }
 }
 
@@ -164,6 +167,7 @@ void fwa_trainer_destroy(fwa_trainer *t) {
     fwa_model_destroy(t->model);
     if (t->state) t->backend->free(t->backend, t->state);
     if (t->eval_state) t->backend->free(t->backend, t->eval_state);
+    if (t->gates) t->backend->free(t->backend, t->gates);
     if (t->source) t->source->destroy(t->source);
     if (t->backend) t->backend->destroy(t->backend);
     free(t->tokens);

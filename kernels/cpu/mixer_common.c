@@ -75,6 +75,11 @@ static size_t plan_scratch(const fwa_mixer_kit *kit, const fwa_backend *backend,
     return bump.used;
 }
 
+// What stands in scratch in front of the threads' parts while gates are summed: sums of every group of run_gates.
+static size_t gates_bytes(const fwa_mixer_call *call) {
+    return (size_t)fwa_round_up(call->shape.B * call->shape.Hq * (int64_t)sizeof(fwa_gate_sums), 64);
+}
+
 fwa_status FWA_T(fwa_mixer_cpu_sizes)(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call,
                                       size_t *saved, size_t *scratch) {
     FWA_CHECK(kit->core->core == kit->rule->core, FWA_ERROR,
@@ -92,6 +97,8 @@ fwa_status FWA_T(fwa_mixer_cpu_sizes)(const fwa_mixer_kit *kit, const fwa_backen
     const size_t forward = plan_scratch(kit, backend, call, false);
     const size_t backward = call->save ? plan_scratch(kit, backend, call, true) : 0;
     *scratch = (size_t)backend->threads * (forward > backward ? forward : backward);
+    const size_t gates = gates_bytes(call) + (size_t)backend->threads * forward;
+    if (call->save && kit->rate->gates && gates > *scratch) *scratch = gates;
     return FWA_OK;
 }
 
@@ -169,6 +176,21 @@ static void group_backward(const fwa_mixer_kit *kit, fwa_head *head, void *work,
     FWA_T(fwa_head_scatter_key_grads)(head, grads, b, hq);
 }
 
+static void group_gates(const fwa_mixer_kit *kit, fwa_head *head, void *work, fwa_gate_sums *sums, int64_t b,
+                        int64_t hq) {
+    const int64_t group = head->call->shape.H / head->call->shape.Hq;
+    const fwa_rate_task rate = make_rate(head, false, work);
+    FWA_T(fwa_head_windows)(head, b);
+    FWA_T(fwa_head_gather_keys)(head, b, hq);
+    round_inputs(head);
+    kit->rate->energy->forward(&rate);
+    memset(sums, 0, sizeof *sums);
+    for (int64_t h = hq * group; h < (hq + 1) * group; h++) {
+        FWA_T(fwa_head_gather_values)(head, b, h);
+        kit->rate->gates(&rate, sums);
+    }
+}
+
 // Runs every group on the backend's threads; grads NULL: forward. Products inside run on one thread:
 // omp_set_num_threads there concerns this region alone.
 static void run_groups(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call,
@@ -207,5 +229,37 @@ fwa_status FWA_T(fwa_mixer_cpu_backward)(const fwa_mixer_kit *kit, const fwa_bac
     FWA_TRY(fwa_mixer_check_grads(kit->rule, backend, call, grads));
     FWA_TRY(check_memory(kit, backend, call));
     run_groups(kit, backend, call, grads);
+    return FWA_OK;
+}
+
+static void run_gates(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call,
+                      fwa_gate_sums *sums) {
+    const int64_t Hq = call->shape.Hq, groups = call->shape.B * Hq;
+    const int threads = worth_threads(call) ? (int)fwa_min(backend->threads, groups) : 1;
+    const size_t stride = plan_scratch(kit, backend, call, false), front = gates_bytes(call);
+    fwa_gate_sums *parts = call->scratch.data;
+#pragma omp parallel num_threads(threads)
+    {
+        char *memory = (char *)call->scratch.data + front + (size_t)omp_get_thread_num() * stride;
+        fwa_head head = plan_head(kit, backend, call, false, memory);
+        void *work = FWA_TAKE(&head.task.scratch, char, rate_work(kit, &head, false));
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < groups; i++) group_gates(kit, &head, work, &parts[i], i / Hq, i % Hq);
+    }
+    for (int64_t i = 0; i < groups; i++) {
+        sums->steps += parts[i].steps;
+        sums->eta += parts[i].eta;
+        sums->alpha += parts[i].alpha;
+        sums->ridge += parts[i].ridge;
+        sums->clamped += parts[i].clamped;
+    }
+}
+
+fwa_status FWA_T(fwa_mixer_cpu_gates)(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call,
+                                      fwa_gate_sums *sums) {
+    FWA_TRY(fwa_mixer_check(kit->rule, backend, call));
+    FWA_CHECK(call->save, FWA_ERROR, "%s: gates are summed of calls that save", kit->rule->name);
+    FWA_TRY(check_memory(kit, backend, call));
+    if (kit->rate->gates) run_gates(kit, backend, call, sums);
     return FWA_OK;
 }

@@ -21,6 +21,8 @@ fwa_status FWA_T(fwa_mixer_cpu_forward)(const fwa_mixer_kit *kit, const fwa_back
                                         const fwa_mixer_call *call);
 fwa_status FWA_T(fwa_mixer_cpu_backward)(const fwa_mixer_kit *kit, const fwa_backend *backend,
                                          const fwa_mixer_call *call, const fwa_mixer_grads *grads);
+fwa_status FWA_T(fwa_mixer_cpu_gates)(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call,
+                                      fwa_gate_sums *sums);
 
 // Defines fwa_mixer_<name>_cpu_<precision>; once a file.
 #define FWA_MIXER_CPU(name, core_impl, rate_impl, decay_first_flag)                                                    \
@@ -43,11 +45,17 @@ fwa_status FWA_T(fwa_mixer_cpu_backward)(const fwa_mixer_kit *kit, const fwa_bac
         (void)stream;                                                                                                  \
         return FWA_T(fwa_mixer_cpu_backward)(&kit, backend, call, grads);                                              \
     }                                                                                                                  \
+    static fwa_status mixer_gates(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call,          \
+                                  fwa_gate_sums *sums) {                                                               \
+        (void)stream;                                                                                                  \
+        return FWA_T(fwa_mixer_cpu_gates)(&kit, backend, call, sums);                                                  \
+    }                                                                                                                  \
     const fwa_mixer FWA_T(fwa_mixer_##name##_cpu) = {                                                                  \
         .rule = &fwa_rule_##name,                                                                                      \
         .sizes = mixer_sizes,                                                                                          \
         .forward = mixer_forward,                                                                                      \
         .backward = mixer_backward,                                                                                    \
+        .gates = mixer_gates,                                                                                          \
     };
 
 #endif

@@ -98,13 +98,32 @@ static void falcon_backward(const fwa_rate_task *task) {
     }
 }
 
+static void falcon_gates(const fwa_rate_task *task, fwa_gate_sums *sums) {
+    const int64_t W = task->columns;
+    const double most = 1 - task->options->eps_gamma; // of alpha
+    for (int64_t t = 0; t < task->T; t++) {
+        const falcon_step step = compute_step(task, t);
+        for (int64_t j = 0; step.pairs && j < W; j++) {
+            const falcon_eta column = compute_eta(task->options, &step, (double)task->beta[t * W + j]);
+            if (!(column.eta > 0)) continue;
+            sums->steps += 1;
+            sums->eta += column.eta;
+            sums->alpha += column.clamped ? most : column.alpha;
+            sums->ridge += column.clamped ? most / column.eta : step.lambda;
+            sums->clamped += column.clamped;
+        }
+    }
+}
+
 const fwa_rate_impl FWA_T(fwa_rate_falcon) = {
     .energy = &FWA_T(fwa_energy_mean),
     .forward = falcon_forward,
     .backward = falcon_backward,
+    .gates = falcon_gates,
 };
 const fwa_rate_impl FWA_T(fwa_rate_falcon_top) = {
     .energy = &FWA_T(fwa_energy_top),
     .forward = falcon_forward,
     .backward = falcon_backward,
+    .gates = falcon_gates,
 };

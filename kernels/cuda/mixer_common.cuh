@@ -58,6 +58,8 @@ fwa_status mixer_forward(const mixer_kit &kit, const fwa_backend *backend, fwa_s
                          const fwa_mixer_call *call);
 fwa_status mixer_backward(const mixer_kit &kit, const fwa_backend *backend, fwa_stream *stream,
                           const fwa_mixer_call *call, const fwa_mixer_grads *grads);
+fwa_status mixer_gates(const mixer_kit &kit, const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call,
+                       fwa_gate_sums *sums);
 
 } // namespace fwa
 
@@ -75,10 +77,14 @@ fwa_status mixer_backward(const mixer_kit &kit, const fwa_backend *backend, fwa_
                         const fwa_mixer_grads *grads) {                                                                \
         return fwa::mixer_backward(kit, backend, stream, call, grads);                                                 \
     }                                                                                                                  \
+    fwa_status gates(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call,                       \
+                     fwa_gate_sums *sums) {                                                                            \
+        return fwa::mixer_gates(kit, backend, stream, call, sums);                                                     \
+    }                                                                                                                  \
     }                                                                                                                  \
     extern "C" {                                                                                                       \
-    const fwa_mixer fwa_mixer_##name##_cuda_f32 = {&fwa_rule_##name, sizes, forward, backward, true};                  \
-    const fwa_mixer fwa_mixer_##name##_cuda_bf16 = {&fwa_rule_##name, sizes, forward, backward, true};                 \
+    const fwa_mixer fwa_mixer_##name##_cuda_f32 = {&fwa_rule_##name, sizes, forward, backward, gates, true};           \
+    const fwa_mixer fwa_mixer_##name##_cuda_bf16 = {&fwa_rule_##name, sizes, forward, backward, gates, true};          \
     }
 
 #endif

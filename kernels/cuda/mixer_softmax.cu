@@ -213,9 +213,13 @@ fwa_status backward(const fwa_backend *backend, fwa_stream *stream, const fwa_mi
     return FWA_OK;
 }
 
+fwa_status gates(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call, fwa_gate_sums *sums) {
+    return mixer_gates(general, backend, stream, call, sums);
+}
+
 } // namespace
 
 extern "C" {
-const fwa_mixer fwa_mixer_softmax_cuda_f32 = {&fwa_rule_softmax, sizes, forward, backward, false};
-const fwa_mixer fwa_mixer_softmax_cuda_bf16 = {&fwa_rule_softmax, sizes, forward, backward, false};
+const fwa_mixer fwa_mixer_softmax_cuda_f32 = {&fwa_rule_softmax, sizes, forward, backward, gates, false};
+const fwa_mixer fwa_mixer_softmax_cuda_bf16 = {&fwa_rule_softmax, sizes, forward, backward, gates, false};
 }

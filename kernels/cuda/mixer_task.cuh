@@ -66,7 +66,7 @@ struct mixer_task {
 
     int32_t *first;   // [B,T]
     uint8_t *drop;    // [B,T], 1 where S is emptied before step t
-    float *qs, *xs;   // [B,Hq,T,Kp], [B,Hq,rows,Kp]
+    float *qs, *xs;   // [B,Hq,T,Kp], [B,Hq,rows,Kp]; qs null: not gathered
     float *vs, *os;   // [B,H,rows,Vp], [B,H,T,Vp]; os before the division of a normalised read
     float *w, *gamma; // [B,H,T,columns]
     double *norms;    // [B,Hq,rows] |x_j|^2
@@ -86,6 +86,17 @@ struct mixer_task {
     float *lse;      // attention, saved: [B,H,T] log of the sum of exponentials
     float *sums;     // attention, backward: [B,H,T] d_o . o
 
+    // Element k of row j of x, of a row that stands for a pair, from the call's own tensors.
+    __device__ float key_of_pair(int64_t b, int64_t hq, int64_t j, int64_t k_) const {
+        const int64_t t = j - n;
+        if (t < 0) return in.tail_x.get(b, j, hq, k_);
+        if (!shifted) return k.get(b, t, hq, k_);
+        return t > 0 ? k.get(b, t - 1, hq, k_) : in.k_last.get(b, hq, k_);
+    }
+    // Whether row j is there for a step without a pair.
+    __device__ bool empty_row(int64_t b, int64_t j) const {
+        return j >= n && pairs(b, j - n) <= 0;
+    }
     __device__ const float *x_row(int64_t b, int64_t h, int64_t j) const {
         return xs + ((b * Hq + h / group) * rows + j) * Kp;
     }

@@ -47,21 +47,13 @@ __global__ void __launch_bounds__(map_threads) windows_kernel(const __grid_const
     }
 }
 
-// Element k of row n + t of x, for a row that stands for a pair.
-__device__ float key_of_step(const mixer_task &a, int64_t b, int64_t hq, int64_t t, int64_t k) {
-    if (!a.shifted) return a.k.get(b, t, hq, k);
-    return t > 0 ? a.k.get(b, t - 1, hq, k) : a.in.k_last.get(b, hq, k);
-}
-
 __global__ void __launch_bounds__(map_threads) gather_keys_kernel(const __grid_constant__ mixer_task a) {
     each_row(a.B * a.Hq * a.rows, [&](int64_t row) {
         const int64_t j = row % a.rows, hq = row / a.rows % a.Hq, b = row / a.rows / a.Hq, t = j - a.n;
-        const bool empty = t >= 0 && a.pairs(b, t) <= 0;
+        const bool empty = a.empty_row(b, j);
         for (int64_t k = lane_id(); k < a.Kp; k += 32) {
-            float x = 0.0f;
-            if (k < a.K && !empty) x = t < 0 ? a.in.tail_x.get(b, j, hq, k) : key_of_step(a, b, hq, t, k);
-            a.xs[row * a.Kp + k] = x;
-            if (t >= 0) a.qs[((b * a.Hq + hq) * a.T + t) * a.Kp + k] = k < a.K ? a.q.get(b, t, hq, k) : 0.0f;
+            a.xs[row * a.Kp + k] = k < a.K && !empty ? a.key_of_pair(b, hq, j, k) : 0.0f;
+            if (t >= 0 && a.qs) a.qs[((b * a.Hq + hq) * a.T + t) * a.Kp + k] = k < a.K ? a.q.get(b, t, hq, k) : 0.0f;
         }
     });
 }
@@ -231,9 +223,14 @@ fwa_status find_windows(cudaStream_t stream, const mixer_task &task) {
     return FWA_OK;
 }
 
-fwa_status gather_inputs(cudaStream_t stream, const mixer_task &task) {
+fwa_status gather_keys(cudaStream_t stream, const mixer_task &task) {
     FWA_TRY(find_windows(stream, task));
     FWA_LAUNCH(gather_keys_kernel, row_blocks(task.B * task.Hq * task.rows), map_threads, 0, stream, task);
+    return FWA_OK;
+}
+
+fwa_status gather_inputs(cudaStream_t stream, const mixer_task &task) {
+    FWA_TRY(gather_keys(stream, task));
     FWA_LAUNCH(gather_values_kernel, row_blocks(task.B * task.H * task.rows), map_threads, 0, stream, task);
     return FWA_OK;
 }

@@ -8,7 +8,9 @@ namespace fwa {
 
 // first, drop
 fwa_status find_windows(cudaStream_t stream, const mixer_task &task);
-// These, and qs, xs, vs
+// These, xs and, where it is not null, qs
+fwa_status gather_keys(cudaStream_t stream, const mixer_task &task);
+// All of these, and vs
 fwa_status gather_inputs(cudaStream_t stream, const mixer_task &task);
 // o, and the leaving k_last and tail; S and z leave through the core.
 fwa_status scatter_outputs(cudaStream_t stream, const mixer_task &task);

@@ -38,6 +38,9 @@ layouts() {
         same_text "$of-whole" "$of-$layout" step tokens lr token_hash
         close_numbers "$of-whole" "$of-$layout" loss "$loss" 6
         close_numbers "$of-whole" "$of-$layout" grad_norm "$norm" 6
+        for mean in gamma_mean eta_mean ridge_mean; do
+            close_numbers "$of-whole" "$of-$layout" $mean "$norm" 6
+        done
     done
 }
 # Long sequences run on chunk kernels: heads of 64, and pieces of several chunks, in segments of two where kernels have

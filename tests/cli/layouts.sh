@@ -44,6 +44,8 @@ layout() {
     same_text rest "$name" step tokens token_hash
     close_numbers rest "$name" loss 1e-11 2
     close_numbers rest "$name" grad_norm 1e-9 2
+    for mean in gamma_mean eta_mean ridge_mean; do close_numbers rest "$name" $mean 1e-11 2; done
+    same_text rest "$name" clamp_share
 }
 layout three 3
 check "not three shards" test -s runs/three/checkpoints/step_00000006/shard.rank00002.h5

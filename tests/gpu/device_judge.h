@@ -68,6 +68,23 @@ static inline mixer_case rounded_case(mixer_case *c) {
     return rounded;
 }
 
+// Sums of gates are taken in double from the same rounded inputs.
+static inline void compare_gates(device_mixer *d) {
+    const mixer_case *host = d->host;
+    const fwa_gate_sums got = device_mixer_gates(d);
+    fwa_gate_sums expected = {0};
+    check_ok(host->mixer->gates(host->backend, host->backend->stream, &host->call, &expected));
+    const double pairs[][2] = {{got.eta, expected.eta}, {got.alpha, expected.alpha}, {got.ridge, expected.ridge}};
+    if (got.steps != expected.steps || got.clamped != expected.clamped)
+        fail_msg("%s: %s: gates of %.17g steps, %.17g of them clamped, expected %.17g and %.17g",
+                 fwa_dtype_name(d->cuda->compute), host->spec.rule->name, got.steps, got.clamped, expected.steps,
+                 expected.clamped);
+    for (int i = 0; i < 3; i++) {
+        const double size = fabs(pairs[i][1]), apart = fabs(pairs[i][0] - pairs[i][1]);
+        judge(d->cuda, &host->spec, "gates", false, size > 0 ? apart / size : apart, 1e-9);
+    }
+}
+
 // Device outputs and gradients against those of the host case, relative to their size; absolute: or not so. A golden
 // token over an empty memory is judged like that, as what is not 0 there may be what a cancellation leaves. rounded: of
 // the host case; an error may be twice what rounding alone makes. NULL: no matter.
@@ -84,6 +101,7 @@ static inline void compare(device_mixer *d, bool absolute, mixer_case *rounded) 
         if (absolute && golden_difference(read, expected) < error) error = golden_difference(read, expected);
         judge(d->cuda, &d->host->spec, entry->name, gradient, error, limit);
     }
+    compare_gates(d);
 }
 
 static inline case_spec spec_of(const fwa_rule *rule, fwa_mixer_options options, fwa_mixer_shape shape) {

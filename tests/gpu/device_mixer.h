@@ -102,6 +102,23 @@ static inline void device_mixer_fetch_all(device_mixer *d) {
     }
 }
 
+// Sums of gates, twice: the same bits.
+static inline fwa_gate_sums device_mixer_gates(device_mixer *d) {
+    fwa_gate_sums sums[2];
+    void *memory = NULL;
+    check_ok(d->cuda->alloc(d->cuda, &memory, sizeof sums[0]));
+    for (int i = 0; i < 2; i++) {
+        device_mixer_poison(d, d->copy.call.scratch);
+        check_ok(d->cuda->fill(d->cuda, d->cuda->stream, memory, 0, sizeof sums[0]));
+        check_ok(d->mixer->gates(d->cuda, d->cuda->stream, &d->copy.call, memory));
+        check_ok(d->cuda->download(d->cuda, d->cuda->stream, &sums[i], memory, sizeof sums[0]));
+        check_ok(d->cuda->stream_synchronize(d->cuda, d->cuda->stream));
+    }
+    assert_memory_equal(&sums[0], &sums[1], sizeof sums[0]);
+    d->cuda->free(d->cuda, memory);
+    return sums[0];
+}
+
 // Forward and backward several times: the same bits in everything that is written.
 static inline void device_mixer_repeat(device_mixer *d, int runs) {
     fwa_tensor first[CASE_INPUTS + CASE_OUTPUTS] = {{0}};

@@ -1,6 +1,7 @@
 // The training step on a GPU: recorded micro-steps give the bits of those run call by call, with reports taken late or
-// at once; nothing is allocated once the graphs stand, and the host does not wait. `mpirun -np N` for N GPUs of one
-// node. At the smallest test size one recorded model is all: its tools allocate and wait themselves.
+// at once, with sums of gates and without; nothing is allocated once the graphs stand, and the host does not wait.
+// `mpirun -np N` for N GPUs of one node. At the smallest test size one recorded model is all: its tools allocate and
+// wait themselves.
 #include "tests/gpu/device_check.h"
 #include "tests/trainer_case.h"
 
@@ -32,6 +33,16 @@ static void open_case(trainer_case *c, const char *rule, int precision, const ch
     c->trainer->eager = eager;
 }
 
+// The first step, and then two of three.
+static bool sums_gates(int step) {
+    return step % 3 != 1;
+}
+
+static void give_step(trainer_case *c, int step) {
+    c->trainer->wants_gates = sums_gates(step);
+    check_ok(fwa_trainer_step(c->trainer));
+}
+
 static void compare(const char *rule, int precision, const char *micro_batch) {
     trainer_case eager, recorded;
     fwa_step_report reports[STEPS], late;
@@ -39,10 +50,14 @@ static void compare(const char *rule, int precision, const char *micro_batch) {
     print_message("%s, %s, %s\n", rule, precisions[precision], micro_batch);
     open_case(&eager, rule, precision, micro_batch, true);
     open_case(&recorded, rule, precision, micro_batch, false);
-    for (int i = 0; i < STEPS; i++) reports[i] = trainer_case_step(&eager);
-    check_ok(fwa_trainer_step(recorded.trainer));
     for (int i = 0; i < STEPS; i++) {
-        if (i + 1 < STEPS) check_ok(fwa_trainer_step(recorded.trainer));
+        eager.trainer->wants_gates = sums_gates(i);
+        reports[i] = trainer_case_step(&eager);
+        assert_true((reports[i].gates.steps > 0) == (eager.trainer->gates && sums_gates(i)));
+    }
+    give_step(&recorded, 0);
+    for (int i = 0; i < STEPS; i++) {
+        if (i + 1 < STEPS) give_step(&recorded, i + 1);
         check_ok(fwa_trainer_report(recorded.trainer, &late));
         trainer_case_same_reports(&reports[i], &late);
         if (i > 0) assert_true(late.state.lr != reports[i - 1].state.lr);
@@ -115,6 +130,7 @@ static void memory_stays_as_it_is(void **state) {
     if (smallest) return;
     open_case(&c, "falcon1a", 1, "train.micro_batch=2", false);
     fwa_backend *backend = c.trainer->backend;
+    c.trainer->wants_gates = true;
     for (int i = 0; i < RECORDED + 1; i++) trainer_case_step(&c);
     check_ok(backend->memory(backend, &before, &total));
     for (int i = 0; i < 4 * STEPS; i++) trainer_case_step(&c);
@@ -133,6 +149,7 @@ static void the_host_does_not_wait(void **state) {
     if (smallest) return;
     open_case(&c, "falcon1a", 1, "train.micro_batch=2", false);
     fwa_backend *backend = c.trainer->backend;
+    c.trainer->wants_gates = true;
     check_ok(backend->alloc(backend, &memory, bytes));
     for (int i = 0; i < RECORDED + 1; i++) trainer_case_step(&c);
     double given[2], start;

@@ -1,9 +1,9 @@
-// Training on a GPU in f32 beside the CPU in f64, from one checkpoint: the loss, and the gradient of every parameter by
-// its name, in each of the first five steps. Each side updates its own weights, at the rates of the recipe's warm-up:
-// Adam's first updates go by the sign of a gradient, so that where it is nearly zero rounding decides, and large
-// updates part f32 from f64 on any device. The small Transformer and the small falcon1a of configs/lm with 256 tokens a
-// step (whole at the test size `model`, else four layers and 4096 tokens of vocabulary), then a smaller model of every
-// rule, with two micro-batches a step.
+// Training on a GPU in f32 beside the CPU in f64, from one checkpoint: the loss, the means of gates, and the gradient
+// of every parameter by its name, in each of the first five steps. Each side updates its own weights, at the rates of
+// the recipe's warm-up: Adam's first updates go by the sign of a gradient, so that where it is nearly zero rounding
+// decides, and large updates part f32 from f64 on any device. The small Transformer and the small falcon1a of
+// configs/lm with 256 tokens a step (whole at the test size `model`, else four layers and 4096 tokens of vocabulary),
+// then a smaller model of every rule, with two micro-batches a step.
 //
 // FWA_TEST_RULE names one rule to test alone. At the smallest test size single layers of every rule take two short
 // steps.
@@ -60,6 +60,7 @@ typedef struct side {
     fwa_config *config;
     fwa_trainer *trainer;
     fwa_step_state state; // after the last step
+    fwa_gate_sums gates;  // of it
 } side;
 
 static void open_side(side *s, const char *file, const char *const *overrides, const char *backend,
@@ -106,9 +107,11 @@ static void load_weights(const side *s) {
 
 static void step(side *s) {
     fwa_step_report report;
+    s->trainer->wants_gates = true;
     check_ok(fwa_trainer_step(s->trainer));
     check_ok(fwa_trainer_report(s->trainer, &report));
     s->state = report.state;
+    s->gates = report.gates;
 }
 
 // A host copy of a gradient, logical part. check_release frees it.
@@ -171,7 +174,21 @@ static int compare_losses(const side *truth, const side *cuda) {
     return !(fabs(cuda->state.loss - truth->state.loss) <= LOSS_LIMIT * fabs(truth->state.loss));
 }
 
-// Number of losses and gradients that are too far apart. `three`: f32 on the CPU runs beside, too.
+// Number of sums of gates that are too far apart.
+static int compare_gates(const side *truth, const side *cuda, const char *title, int at) {
+    const fwa_gate_sums *a = &truth->gates, *b = &cuda->gates;
+    const double pairs[][2] = {{a->eta, b->eta}, {a->alpha, b->alpha}, {a->ridge, b->ridge}};
+    int bad = 0;
+    assert_true(a->steps == b->steps && (a->steps > 0) == (cuda->trainer->gates != NULL));
+    for (int i = 0; i < 3; i++) {
+        if (fabs(pairs[i][1] - pairs[i][0]) <= GRADIENT_LIMIT * fabs(pairs[i][0])) continue;
+        print_message("%s, step %d: gates, sum %d: got %.9g, expected %.9g\n", title, at, i, pairs[i][1], pairs[i][0]);
+        bad++;
+    }
+    return bad;
+}
+
+// Number of losses, gates and gradients that are too far apart. `three`: f32 on the CPU runs beside, too.
 static int compare_sides(const char *title, const char *file, const char *const *overrides, bool three) {
     side truth, cuda, plain;
     int bad = 0;
@@ -188,7 +205,8 @@ static int compare_sides(const char *title, const char *file, const char *const 
         step(&truth);
         step(&cuda);
         if (three) step(&plain);
-        bad += compare_losses(&truth, &cuda) + compare_gradients(&truth, &cuda, three ? &plain : NULL, title, n);
+        bad += compare_losses(&truth, &cuda) + compare_gates(&truth, &cuda, title, n);
+        bad += compare_gradients(&truth, &cuda, three ? &plain : NULL, title, n);
     }
     close_side(&truth);
     close_side(&cuda);

@@ -1,4 +1,4 @@
-// Sequences cut into pieces over ranks: losses and gradients of every rule, in every setting, are those of whole
+// Sequences cut into pieces over ranks: losses, gradients and gates of every rule, in every setting, are those of whole
 // sequences; so is the rule itself, bit by bit, where pieces are whole chunks.
 #include "mpi_support.h"
 
@@ -11,6 +11,7 @@
 enum { B = MODEL_B };
 
 static fwa_world *world;
+static fwa_gate_sums gates; // of the batch that was trained last
 
 typedef struct batch {
     int64_t B, T;
@@ -51,15 +52,23 @@ static bool run(model_case *c, const batch *data, fwa_comm *sp, fwa_comm *all, b
     model_clear(c);
     good = good && fwa_model_load(acts, data->tokens, data->targets) == FWA_OK;
     good = good && (train ? fwa_model_train(acts, &c->state, NULL) : fwa_model_evaluate(acts, &c->state)) == FWA_OK;
+    memset(&gates, 0, sizeof gates);
+    if (train) good = good && fwa_model_gates(acts, &gates) == FWA_OK;
     fwa_activations_destroy(acts);
     if (!good || !all) return good;
-    good = all->all_reduce(all, NULL, &c->state.loss_sum, 2, FWA_F64, FWA_REDUCE_SUM) == FWA_OK;
+    good = !train || all->all_reduce(all, NULL, &gates, FWA_GATE_SUMS, FWA_F64, FWA_REDUCE_SUM) == FWA_OK;
+    good = good && all->all_reduce(all, NULL, &c->state.loss_sum, 2, FWA_F64, FWA_REDUCE_SUM) == FWA_OK;
     if (!good || !train) return good;
     return all->all_reduce(all, NULL, gradients.data, gradients.shape[0], FWA_F64, FWA_REDUCE_SUM) == FWA_OK;
 }
 
 static bool same_sums(const fwa_step_state *a, const fwa_step_state *b) {
     return a->valid == b->valid && fabs(a->loss_sum - b->loss_sum) <= 1e-10 * fabs(b->loss_sum);
+}
+
+static bool same_gates(const fwa_gate_sums *a, const fwa_gate_sums *b) {
+    return a->steps == b->steps && a->clamped == b->clamped && fabs(a->eta - b->eta) <= 1e-10 * b->eta &&
+           fabs(a->alpha - b->alpha) <= 1e-10 * b->alpha && fabs(a->ridge - b->ridge) <= 1e-10 * b->ridge;
 }
 
 // Every parameter's gradient; a rule's that no token reaches is 0 both ways.
@@ -86,9 +95,10 @@ static bool pieces_equal_whole(const fwa_model_spec *spec, int64_t T, const char
     batch mine = piece_of(&all, world->dp_rank * each, each, world->sp_rank * T, T);
     bool good = run(&c, &all, NULL, NULL, true);
     fwa_step_state sums = c.state;
+    const fwa_gate_sums whole = gates;
     fwa_tensor expected = check_duplicate(model_gradients(&c));
     good = good && run(&c, &mine, world->sp, world->all, true);
-    good = good && same_sums(&c.state, &sums) && same_gradients(&c, expected, what);
+    good = good && same_sums(&c.state, &sums) && same_gates(&gates, &whole) && same_gradients(&c, expected, what);
     good = good && run(&c, &mine, world->sp, world->all, false) && same_sums(&c.state, &sums);
     if (!good)
         fprintf(stderr, "rank %d: %s, %s, T %lld: loss %.17g of %g, expected %.17g of %g\n", world->rank,

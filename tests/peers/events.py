@@ -11,7 +11,8 @@ import sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 TAGS = {"train/loss": "loss", "train/grad_norm": "grad_norm", "train/lr": "lr", "train/skipped": "skipped",
-        "val/loss": "val_loss", "speed/tokens_per_s": "tokens_per_s", "speed/ms": "ms", "speed/mfu": "mfu"}
+        "val/loss": "val_loss", "speed/tokens_per_s": "tokens_per_s", "speed/ms": "ms", "speed/mfu": "mfu",
+        **{f"gates/{name}": name for name in ("gamma_mean", "eta_mean", "ridge_mean", "clamp_share")}}
 
 
 def main():

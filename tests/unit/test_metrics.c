@@ -16,6 +16,10 @@ static fwa_metrics_row row_of(int64_t step) {
                              .mfu = NAN,
                              .time = 1700000000.125,
                              .mem_bytes = (int64_t)1 << 40,
+                             .gamma_mean = 0.99,
+                             .eta_mean = 1.0 / 3,
+                             .ridge_mean = 0.0,
+                             .clamp_share = NAN,
                              .token_hash = 0xfedcba9876543210u};
 }
 
@@ -67,6 +71,10 @@ static void numbers_read_back_exactly(void **state) {
     assert_int_equal(json_integer_value(json_object_get(row, "mem_bytes")), expected.mem_bytes);
     assert_int_equal(json_integer_value(json_object_get(row, "tokens")), 400);
     assert_string_equal(json_string_value(json_object_get(row, "token_hash")), "fedcba9876543210");
+    assert_true(json_real_value(json_object_get(row, "eta_mean")) == expected.eta_mean);
+    assert_true(json_number_value(json_object_get(row, "gamma_mean")) == 0.99);
+    assert_true(json_is_number(json_object_get(row, "ridge_mean")));
+    assert_null(json_object_get(row, "clamp_share"));
     assert_null(json_object_get(row, "val_loss"));
     assert_null(json_object_get(row, "mfu"));
     assert_non_null(strstr(text, "\"lr\":0.0003,")); // the shortest text, for people

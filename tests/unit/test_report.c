@@ -221,7 +221,7 @@ static uint64_t little_endian(const unsigned char *at, int bytes) {
 }
 
 static void event_files_are_records_with_checksums(void **state) {
-    fwa_metrics_row rows[2] = {{.step = 1, .loss = 3.0, .val_loss = NAN, .lr = NAN, .time = 1.7e9},
+    fwa_metrics_row rows[2] = {{.step = 1, .loss = 3.0, .val_loss = NAN, .lr = NAN, .ridge_mean = NAN, .time = 1.7e9},
                                {.step = 300, .loss = 2.5, .val_loss = 2.25, .lr = 1e-3, .time = 1.7e9 + 1}};
     char *bytes;
     (void)state;
@@ -248,6 +248,7 @@ static void event_files_are_records_with_checksums(void **state) {
                                 "\x1A\x0D"
                                 "brain.Event:2",
                                 15);
+        assert_true((records == 2) == (memmem(record, length, "gates/ridge_mean", 16) != NULL));
         at += 16 + length;
     }
     assert_int_equal(records, 3);
