@@ -9,7 +9,7 @@ settings="run.backend=cuda train.steps=10 train.micro_batch=4 optimizer.lr=1e-4 
 
 # shellcheck disable=SC2086 # several words
 train $((usable + 1)) crowd tiny.yaml $settings train.micro_batch=1 train.global_batch=$((usable + 1))
-expect 2 "visible GPUs" "start fewer ranks"
+expect 2 "ranks and $usable visible GPU" "start fewer ranks"
 check_not "a refused run left a folder" test -d runs/crowd
 [ "$usable" -ge 2 ] || finish
 
