@@ -17,11 +17,13 @@
 
 #include <xxhash.h>
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "io/run_files.h"
 
 #define DIGEST_BLOCK    ((size_t)1 << 20)
 #define TEMPORARY_TRIES 1000
+#define LOOK_NS         100000000 // between two looks for a file
 
 fwa_status fwa_path_format(char path[FWA_PATH_MAX], const char *format, ...) {
     va_list arguments;
@@ -303,6 +305,28 @@ void fwa_drop_folder(const char *path) {
 
 bool fwa_path_exists(const char *path) {
     return access(path, F_OK) == 0;
+}
+
+static void open_folders(const char *path) {
+    char folder[FWA_PATH_MAX];
+    for (const char *end = strchr(path, '/'); end; end = strchr(end + 1, '/')) {
+        const int length = (int)(end - path) + 1;
+        if (length >= FWA_PATH_MAX) return;
+        snprintf(folder, sizeof folder, "%.*s", length, path);
+        const int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (file < 0) return;
+        close(file);
+    }
+}
+
+bool fwa_path_appears(const char *path, double seconds) {
+    fwa_waiting waiting = fwa_waiting_begin();
+    while (!fwa_path_exists(path)) {
+        if (1e-9 * (double)fwa_waiting_ns(&waiting) > seconds) return false;
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+        open_folders(path);
+    }
+    return true;
 }
 
 bool fwa_path_is_file(const char *path) {

@@ -55,6 +55,9 @@ typedef enum fwa_input {
 // device); what is missing passes.
 FWA_MUST_CHECK fwa_status fwa_input_check(const char *path, fwa_input wanted);
 bool fwa_path_exists(const char *path);
+// The same of what another host has made just now: waits up to `seconds` for it. A network file system may go on for a
+// while with what it knew of a folder; that the folders on the way are opened makes it ask again.
+bool fwa_path_appears(const char *path, double seconds);
 bool fwa_path_is_file(const char *path);  // a regular file, or a link to one: reading it does not wait for anybody
 int64_t fwa_free_bytes(const char *path); // free for this user on the disk of `path`; -1 unknown
 FWA_MUST_CHECK fwa_status fwa_file_digest(const char *path, char hex[33]);                      // XXH3, 128 bits

@@ -60,7 +60,8 @@ typedef fwa_status (*fwa_run_reader)(void *user, fwa_checkpoint *checkpoint);
 // removed it meanwhile, which a run does with old ones, `read` is called again with the newest one of then.
 FWA_MUST_CHECK fwa_status fwa_run_read_checkpoint(fwa_world *world, const char *run_or_checkpoint, fwa_run_reader read,
                                                   void *user);
-// FWA_CONFIG where a rank finds another checkpoint under this path than rank 0.
+// FWA_CONFIG where a rank finds another checkpoint under this path than rank 0, or none within some seconds: on network
+// storage a rank may see what is there later than rank 0 does.
 FWA_MUST_CHECK fwa_status fwa_run_same_checkpoint(fwa_world *world, const char *path);
 
 #ifdef __cplusplus

@@ -8,7 +8,8 @@
 #include "io/files.h"
 #include "train/run.h"
 
-#define READS_MAX 10 // of a run folder whose newest checkpoint is removed while it is read
+#define READS_MAX    10 // of a run folder whose newest checkpoint is removed while it is read
+#define LOOK_SECONDS 5  // that a rank looks for the checkpoint that rank 0 has found
 
 fwa_status fwa_run_find_checkpoint(const char *run_or_checkpoint, char path[2048]) {
     char file[FWA_PATH_MAX];
@@ -34,28 +35,29 @@ fwa_status fwa_run_find_checkpoint(const char *run_or_checkpoint, char path[2048
     return FWA_OK;
 }
 
-// A folder of this name on another disk may hold something else.
+// `first`: the digest of rank 0's. A folder of this name on another disk may hold something else.
+static fwa_status compare_manifest(const char *path, const char *manifest, const char *first) {
+    char mine[33];
+    if (!fwa_path_exists(manifest))
+        fwa_log_warn("%s is not there, but on rank 0: looking for it for %d s", path, LOOK_SECONDS);
+    FWA_CHECK(fwa_path_appears(manifest, LOOK_SECONDS), FWA_CONFIG,
+              "%s is not there, but on rank 0: expected one on storage that all hosts share, or copies of it", path);
+    FWA_TRY(fwa_file_digest(manifest, mine));
+    FWA_CHECK(
+        strcmp(mine, first) == 0, FWA_CONFIG,
+        "%s is another checkpoint here than on rank 0: expected one on storage that all hosts share, or copies of "
+        "it",
+        path);
+    return FWA_OK;
+}
+
 fwa_status fwa_run_same_checkpoint(fwa_world *world, const char *path) {
-    char manifest[FWA_PATH_MAX], mine[33] = "", first[33];
+    char manifest[FWA_PATH_MAX], first[33] = "";
     if (world->size == 1) return FWA_OK;
     FWA_TRY(fwa_path_format(manifest, "%s/manifest.json", path));
-    fwa_status status = FWA_OK;
-    if (fwa_path_exists(manifest))
-        status = fwa_file_digest(manifest, mine);
-    else if (world->rank != 0)
-        status = fwa_error_raise(FWA_CONFIG, __FILE__, __LINE__, __func__,
-                                 "%s is not there, but on rank 0: expected one on storage that all hosts share, or "
-                                 "copies of it",
-                                 path);
-    FWA_TRY(fwa_world_agree(world, status));
-    memcpy(first, mine, sizeof first);
+    FWA_TRY(fwa_world_agree(world, world->rank == 0 ? fwa_file_digest(manifest, first) : FWA_OK));
     FWA_TRY(world->all->broadcast(world->all, NULL, first, sizeof first, FWA_U8, 0));
-    if (strcmp(mine, first) != 0)
-        status = fwa_error_raise(FWA_CONFIG, __FILE__, __LINE__, __func__,
-                                 "%s is another checkpoint here than on rank 0: expected one on storage that all "
-                                 "hosts share, or copies of it",
-                                 path);
-    return fwa_world_agree(world, status);
+    return fwa_world_agree(world, world->rank == 0 ? FWA_OK : compare_manifest(path, manifest, first));
 }
 
 static fwa_status choose(fwa_world *world, const char *source, char path[2048]) {

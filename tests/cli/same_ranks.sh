@@ -64,7 +64,7 @@ differs "training data is not that of rank 0" ""
 rm elsewhere/data/*
 differs 'no file matches "data/train_*.bin"' ""
 cp data/* elsewhere/data
-differs "runs/source/checkpoints/step_00000002" "" --init-from runs/source
+differs "step_00000002 is not there, but on rank 0: expected" "" --init-from runs/source
 mkdir -p elsewhere/runs/source/checkpoints
 cp -r runs/source/checkpoints/step_00000001 elsewhere/runs/source/checkpoints/step_00000002
 for option in --init-from --resume; do
