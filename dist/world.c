@@ -262,3 +262,25 @@ void fwa_world_set_timeout(fwa_world *world, double seconds) {
     if (world->dp && world->dp != world->all) world->dp->set_timeout(world->dp, seconds);
     if (world->sp && world->sp != world->all) world->sp->set_timeout(world->sp, seconds);
 }
+
+fwa_status fwa_world_share_text(fwa_world *world, const char *mine, char **text) {
+    fwa_comm *all = world->all;
+    int64_t bytes = world->rank == 0 ? (int64_t)strlen(mine) + 1 : 0;
+    fwa_status status = FWA_OK;
+    *text = NULL;
+    FWA_TRY(all->broadcast(all, NULL, &bytes, 1, FWA_I64, 0));
+    char *copy = malloc((size_t)bytes);
+    if (!copy)
+        status = fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "no memory for a text of %lld bytes",
+                                 (long long)bytes);
+    else if (world->rank == 0)
+        memcpy(copy, mine, (size_t)bytes);
+    status = fwa_world_agree(world, status);
+    if (status == FWA_OK) status = all->broadcast(all, NULL, copy, bytes, FWA_U8, 0);
+    if (status == FWA_OK) {
+        *text = copy;
+        return FWA_OK;
+    }
+    free(copy);
+    return fwa_error_pass(status, __FILE__, __LINE__, __func__);
+}

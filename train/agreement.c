@@ -16,32 +16,10 @@
 // variables, its GPU (CUDA_VISIBLE_DEVICES), how its threads wait (OMP_WAIT_POLICY).
 static const char *const variables[] = {"FWA_RING_GROUPS", "FWA_SEGMENT_CHUNKS", "FWA_MIXER", "FWA_ATTENTION"};
 
-// Rank 0's text for all; the caller frees *first. Rank 0 passes NULL where it has none.
-static fwa_status share_text(fwa_world *world, const char *mine, char **first) {
-    fwa_comm *all = world->all;
-    int64_t bytes = world->rank == 0 && mine ? (int64_t)strlen(mine) + 1 : 0;
-    fwa_status status = FWA_OK;
-    *first = NULL;
-    FWA_TRY(all->broadcast(all, NULL, &bytes, 1, FWA_I64, 0));
-    char *text = calloc((size_t)bytes + 1, 1);
-    if (!text || bytes == 0)
-        status = fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "no memory to compare ranks");
-    else if (world->rank == 0)
-        memcpy(text, mine, (size_t)bytes);
-    status = fwa_world_agree(world, status);
-    if (status == FWA_OK) status = all->broadcast(all, NULL, text, bytes, FWA_U8, 0);
-    if (status == FWA_OK) {
-        *first = text;
-        return FWA_OK;
-    }
-    free(text);
-    return fwa_error_pass(status, __FILE__, __LINE__, __func__);
-}
-
 // A word that names itself as `name`, and a hint.
 static fwa_status agree_word(fwa_world *world, const char *name, const char *mine, const char *hint) {
     char *first;
-    FWA_TRY(share_text(world, mine, &first));
+    FWA_TRY(fwa_world_share_text(world, mine, &first));
     fwa_status status = FWA_OK;
     if (strcmp(mine, first) != 0)
         status = fwa_error_raise(FWA_USAGE, __FILE__, __LINE__, __func__,
@@ -147,7 +125,7 @@ fwa_status fwa_agree_config(fwa_world *world, const fwa_config *config) {
     fwa_status status = FWA_OK;
     if (!mine) status = fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "no memory to compare ranks");
     FWA_TRY_GOTO(fwa_world_agree(world, status), done);
-    FWA_TRY_GOTO(share_text(world, mine, &first), done);
+    FWA_TRY_GOTO(fwa_world_share_text(world, mine, &first), done);
     FWA_TRY_GOTO(fwa_world_agree(world, compare_lines(first, mine)), done);
 done:
     free(mine);

@@ -2,7 +2,6 @@
 #include "train/choices.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/log.h"
 #include "io/records.h"
@@ -30,26 +29,14 @@ fwa_status fwa_choices_take(const fwa_trainer *t, const char *json, const char *
     return FWA_OK;
 }
 
-// The text of rank 0, everywhere; owned by the caller, also on failure.
-static fwa_status broadcast(const fwa_world *world, char **records) {
-    fwa_comm *all = world->all;
-    int64_t bytes = world->rank == 0 ? (int64_t)strlen(*records) + 1 : 0;
-    FWA_TRY(all->broadcast(all, NULL, &bytes, 1, FWA_I64, 0));
-    if (world->rank != 0) {
-        free(*records);
-        *records = malloc((size_t)bytes);
-    }
-    FWA_CHECK(*records, FWA_MEMORY, "choices: out of memory for %lld bytes", (long long)bytes);
-    return all->broadcast(all, NULL, *records, bytes, FWA_U8, 0);
-}
-
 fwa_status fwa_choices_share(const fwa_trainer *t) {
-    char *records = NULL;
+    char *own = NULL, *records = NULL;
     int taken = 0, passed_over = 0;
     if (t->world->size == 1 || t->backend->kind == FWA_BACKEND_CPU) return FWA_OK;
-    fwa_status status = fwa_world_agree(t->world, t->backend->choices(t->backend, &records));
-    if (status == FWA_OK) status = broadcast(t->world, &records);
+    fwa_status status = fwa_world_agree(t->world, t->backend->choices(t->backend, &own));
+    if (status == FWA_OK) status = fwa_world_share_text(t->world, own, &records);
     if (status == FWA_OK && t->world->rank != 0) status = t->backend->choose(t->backend, records, &taken, &passed_over);
+    free(own);
     free(records);
     return status;
 }

@@ -1,4 +1,4 @@
-// The world under mpirun: places, the data x sequence grid, agreement.
+// The world under mpirun: places, the data x sequence grid, agreement, texts.
 #include "mpi_support.h"
 
 #include <stdbool.h>
@@ -129,6 +129,23 @@ static void a_long_message_arrives(void **state) {
     ASSERT_ALL(good);
 }
 
+// Whatever the others have, one of them nothing; texts of three lengths.
+static void the_text_of_rank_0_is_everyones(void **state) {
+    (void)state;
+    const size_t lengths[] = {0, 1, 100000};
+    for (int i = 0; i < 3; i++) {
+        char *text = NULL, *mine = malloc(lengths[i] + 9);
+        bool good = mine != NULL;
+        memset(mine, 'a' + world->rank, lengths[i] + 8);
+        mine[lengths[i] + (world->rank ? 8 : 0)] = '\0';
+        good &= fwa_world_share_text(world, world->rank == 1 ? NULL : mine, &text) == FWA_OK && text != mine;
+        good &= text && strlen(text) == lengths[i] && strspn(text, "a") == lengths[i];
+        ASSERT_ALL(good);
+        free(text);
+        free(mine);
+    }
+}
+
 static void agreement_waits_for_a_late_rank(void **state) {
     (void)state;
     if (world->rank == world->size - 1) usleep(300000);
@@ -170,6 +187,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(one_failure_becomes_everyones),
         cmocka_unit_test(the_worst_status_wins),
         cmocka_unit_test(a_long_message_arrives),
+        cmocka_unit_test(the_text_of_rank_0_is_everyones),
         cmocka_unit_test(agreement_waits_for_a_late_rank),
         cmocka_unit_test(agreement_gives_up_on_a_missing_rank),
     };
