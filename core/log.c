@@ -115,8 +115,8 @@ static bool stderr_takes(void) {
     }
     if (state.unread > 0) {
         prefix_write(stderr, FWA_LOG_WARN);
-        fprintf(stderr, "%lld lines are not shown here, where nobody read them: they stand in %s\n",
-                (long long)state.unread, state.path);
+        fprintf(stderr, "%lld line%s not shown here, where nobody read: to be found in %s\n", (long long)state.unread,
+                fwa_plural(state.unread), state.path);
     }
     state.unread = 0;
     return true;

@@ -7,6 +7,7 @@
 #define FWA_CORE_STATUS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,6 +38,11 @@ typedef enum fwa_status {
 // same way: FWA_FORMAT and FWA_UNSUPPORTED too), 3 non-finite, 4 time-out, 75 pre-empted.
 int fwa_status_exit_code(fwa_status status);
 const char *fwa_status_name(fwa_status status);
+
+// What follows a noun behind a number, as in "%d rank%s".
+static inline const char *fwa_plural(int64_t count) {
+    return count == 1 ? "" : "s";
+}
 
 // Starts a new error: replaces message and trace of this thread and returns `code`. Use FWA_FAIL instead.
 fwa_status fwa_error_raise(fwa_status code, const char *file, int line, const char *function, const char *format, ...)

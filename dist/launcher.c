@@ -62,8 +62,8 @@ fwa_status fwa_launcher_detect(fwa_launcher *out) {
         "load the MPI that fwa was built with, and use its mpirun or `srun --mpi=pmix`",
         wanted.tasks);
     FWA_CHECK(out->tasks == 0 || out->tasks == wanted.tasks, FWA_USAGE,
-              "number of ranks: got %ld from %s, expected the %ld tasks of the job (FWA_TASKS)", out->tasks,
-              out->source, wanted.tasks);
+              "number of ranks: got %ld from %s, expected the %ld task%s of the job (FWA_TASKS)", out->tasks,
+              out->source, wanted.tasks, fwa_plural(wanted.tasks));
     *out = (fwa_launcher){.mpi = out->mpi, .tasks = wanted.tasks, .source = wanted.source};
     return FWA_OK;
 }

@@ -145,7 +145,8 @@ static fwa_status make_group(fwa_world *world, int color, int size, fwa_comm **o
 
 fwa_status fwa_world_split(fwa_world *world, int sp) {
     FWA_CHECK(sp >= 1 && world->size % sp == 0, FWA_CONFIG,
-              "parallel.sp: got %d with %d ranks, expected a divisor of the number of ranks", sp, world->size);
+              "parallel.sp: got %d with %d rank%s, expected a divisor of the number of ranks", sp, world->size,
+              fwa_plural(world->size));
     FWA_TRY(world->all->barrier(world->all));
     drop_groups(world);
     world->sp_size = sp;

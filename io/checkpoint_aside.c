@@ -35,7 +35,7 @@ static fwa_status move_away(const char *run_dir, const int64_t *steps, int count
     }
     fwa_log_warn("%s holds %d checkpoint%s that this run goes back behind or passed over as damaged, step %" PRId64
                  " the newest: remove the folder when it is not needed",
-                 folder, count, count == 1 ? "" : "s", steps[0]);
+                 folder, count, fwa_plural(count), steps[0]);
     return FWA_OK;
 }
 

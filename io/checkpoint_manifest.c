@@ -82,8 +82,8 @@ static fwa_status check_file(const char *folder, const json_t *file, bool digest
     int64_t bytes;
     FWA_TRY(fwa_path_format(path, "%s/%s", folder, name));
     FWA_TRY(file_size(path, &bytes));
-    FWA_CHECK(bytes == json_integer_value(size), FWA_FORMAT, "%s has %lld bytes: expected %lld by its manifest", path,
-              (long long)bytes, (long long)json_integer_value(size));
+    FWA_CHECK(bytes == json_integer_value(size), FWA_FORMAT, "%s has %lld byte%s: expected %lld by its manifest", path,
+              (long long)bytes, fwa_plural(bytes), (long long)json_integer_value(size));
     if (!digests) return FWA_OK;
     FWA_TRY(fwa_file_digest(path, digest));
     FWA_CHECK(strcmp(digest, expected) == 0, FWA_FORMAT, "%s is damaged: its digest is %s, expected %s by its manifest",
@@ -118,8 +118,8 @@ static fwa_status check_head(const char *folder, const json_t *root, int *ranks)
     for (int rank = 0; rank < *ranks; rank++) {
         char name[FWA_SHARD_NAME_MAX];
         fwa_shard_name(name, rank);
-        FWA_CHECK(lists(files, name), FWA_FORMAT, "%s/" MANIFEST " does not list %s of its %d shards", folder, name,
-                  *ranks);
+        FWA_CHECK(lists(files, name), FWA_FORMAT, "%s/" MANIFEST " does not list %s of its %d shard%s", folder, name,
+                  *ranks, fwa_plural(*ranks));
     }
     return FWA_OK;
 }

@@ -209,9 +209,10 @@ static fwa_status look_for_newest(const char *run_dir, char **path, bool *gone) 
         FWA_TRY_GOTO(fwa_checkpoint_folder(candidate, run_dir, "", steps[i], ""), done);
         FWA_TRY_GOTO(try_candidate(candidate, path, gone), done);
     }
-    FWA_CHECK_GOTO(*path || *gone || count == 0, FWA_FORMAT, done,
-                   "all %d checkpoints in %s/checkpoints are damaged: move them away to start from the beginning",
-                   count, run_dir);
+    FWA_CHECK_GOTO(
+        *path || *gone || count == 0, FWA_FORMAT, done,
+        "no sound checkpoint in %s/checkpoints, but %d damaged: move what is there away to start from the beginning",
+        run_dir, count);
 done:
     free(steps);
     return status;

@@ -54,8 +54,8 @@ fwa_status fwa_hdf5_get_attribute(hid_t object, const char *name, hid_t type, in
     hssize_t points = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
     if (space >= 0) H5Sclose(space);
     FWA_CHECK_GOTO(points == (count > 0 ? count : 1), FWA_FORMAT, done,
-                   "attribute \"%s\" at %s has %lld values: expected %d", name, fwa_hdf5_place(object),
-                   (long long)points, count > 0 ? count : 1);
+                   "attribute \"%s\" at %s has %lld value%s: expected %d", name, fwa_hdf5_place(object),
+                   (long long)points, fwa_plural(points), count > 0 ? count : 1);
     if (H5Aread(attribute, type, values) < 0) status = fail(FWA_FORMAT, object, "cannot read attribute", name);
 done:
     H5Aclose(attribute);

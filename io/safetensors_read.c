@@ -60,11 +60,12 @@ static fwa_status read_entry(const fwa_safetensors *file, const char *name, cons
     tensor->bytes = json_integer_value(end) - tensor->start;
     FWA_CHECK(json_is_integer(start) && json_is_integer(end) && tensor->start >= 0 && tensor->bytes >= 0 &&
                   json_integer_value(end) <= data_bytes,
-              FWA_FORMAT, "%s: tensor %s stands at %lld to %lld, but there are %lld bytes of tensors", file->path, name,
-              (long long)tensor->start, (long long)json_integer_value(end), (long long)data_bytes);
+              FWA_FORMAT, "%s: tensor %s stands at %lld to %lld, beyond %lld byte%s of tensors", file->path, name,
+              (long long)tensor->start, (long long)json_integer_value(end), (long long)data_bytes,
+              fwa_plural(data_bytes));
     FWA_CHECK(tensor->bytes == count * element_bytes(type), FWA_FORMAT,
-              "%s: tensor %s has %lld elements of type %s in %lld bytes", file->path, name, (long long)count, type,
-              (long long)tensor->bytes);
+              "%s: tensor %s has %lld element%s of type %s in %lld byte%s", file->path, name, (long long)count,
+              fwa_plural(count), type, (long long)tensor->bytes, fwa_plural(tensor->bytes));
     return FWA_OK;
 }
 
@@ -93,8 +94,8 @@ static fwa_status read_header(fwa_safetensors *file, char **header) {
     struct stat info;
     uint64_t length = 0;
     FWA_CHECK(fstat(fileno(file->file), &info) == 0, FWA_IO, "%s: %s", file->path, strerror(errno));
-    FWA_CHECK(fread(size, 1, 8, file->file) == 8, FWA_FORMAT, "%s has %lld bytes: no safetensors file", file->path,
-              (long long)info.st_size);
+    FWA_CHECK(fread(size, 1, 8, file->file) == 8, FWA_FORMAT, "%s has %lld byte%s: no safetensors file", file->path,
+              (long long)info.st_size, fwa_plural(info.st_size));
     for (int i = 7; i >= 0; i--) length = length << 8 | size[i];
     FWA_CHECK(length >= 2 && length <= HEADER_MAX && (int64_t)length <= info.st_size - 8, FWA_FORMAT,
               "%s: the header would have %llu bytes, the file has %lld: no safetensors file, or cut short", file->path,

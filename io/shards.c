@@ -51,8 +51,8 @@ static fwa_status map_file(shard_file *file) {
     file->device = info.st_dev;
     file->inode = info.st_ino;
     FWA_CHECK_GOTO(file->bytes >= FWA_SHARD_HEADER, FWA_FORMAT, done,
-                   "token shard %s has %lld bytes: expected a header of %d bytes and tokens; " SHARD_HINT, file->path,
-                   (long long)file->bytes, FWA_SHARD_HEADER);
+                   "token shard %s has %lld byte%s: expected a header of %d bytes and tokens; " SHARD_HINT, file->path,
+                   (long long)file->bytes, fwa_plural(file->bytes), FWA_SHARD_HEADER);
     void *map = mmap(NULL, (size_t)file->bytes, PROT_READ, MAP_SHARED, handle, 0);
     FWA_CHECK_GOTO(map != MAP_FAILED, FWA_IO, done, "cannot map %lld bytes of %s: %s", (long long)file->bytes,
                    file->path, strerror(errno));
@@ -77,9 +77,9 @@ static fwa_status check_header(shard_file *file) {
     file->tokens = header[2];
     int64_t expected = FWA_SHARD_HEADER + file->tokens * (int64_t)sizeof(uint16_t);
     FWA_CHECK(file->bytes == expected, FWA_FORMAT,
-              "token shard %s has %lld bytes: expected %lld for the %lld tokens of its header, it is %s; " SHARD_HINT,
+              "token shard %s has %lld bytes: expected %lld for the %lld token%s of its header, it is %s; " SHARD_HINT,
               file->path, (long long)file->bytes, (long long)expected, (long long)file->tokens,
-              file->bytes < expected ? "truncated" : "too long");
+              fwa_plural(file->tokens), file->bytes < expected ? "truncated" : "too long");
     return FWA_OK;
 }
 

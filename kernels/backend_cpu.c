@@ -34,8 +34,9 @@ static fwa_status check_address_space(const fwa_backend *backend) {
     FWA_CHECK(
         room != MAP_FAILED, FWA_MEMORY,
         "address space of this process is limited to %llu MB (ulimit -v), which leaves less than the %zu MB that "
-        "the buffers of matrix products take, %zu MB for each of %d threads; raise the limit or lower run.threads",
-        (unsigned long long)limit.rlim_cur >> 20, bytes >> 20, BLAS_BUFFER >> 20, backend->threads);
+        "the buffers of matrix products take, %zu MB for each of %d thread%s; raise the limit or lower run.threads",
+        (unsigned long long)limit.rlim_cur >> 20, bytes >> 20, BLAS_BUFFER >> 20, backend->threads,
+        fwa_plural(backend->threads));
     munmap(room, bytes);
     return FWA_OK;
 }
@@ -259,7 +260,7 @@ fwa_status fwa_backend_cpu_describe(char *text, size_t size) {
     }
     size_t total = 0;
     FWA_TRY(machine_memory(&total));
-    snprintf(text, size, "%s, %.1f GiB, %d core(s) for this process", model + strspn(model, " \t:"),
-             (double)total / (1 << 30), fwa_cores_granted());
+    snprintf(text, size, "%s, %.1f GiB, %d core%s for this process", model + strspn(model, " \t:"),
+             (double)total / (1 << 30), fwa_cores_granted(), fwa_plural(fwa_cores_granted()));
     return FWA_OK;
 }

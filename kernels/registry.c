@@ -213,8 +213,8 @@ static fwa_status expect_cuda_device(int device) {
     FWA_CHECK(count > 0, FWA_UNSUPPORTED,
               "no CUDA device is visible (see nvidia-smi and CUDA_VISIBLE_DEVICES); "
               "run on the CPU backend instead (run.backend: cpu)");
-    FWA_CHECK(device >= 0 && device < count, FWA_UNSUPPORTED, "CUDA device %d, but %d device(s) are visible", device,
-              count);
+    FWA_CHECK(device >= 0 && device < count, FWA_UNSUPPORTED, "CUDA device %d, and the number of visible ones is %d",
+              device, count);
     return FWA_OK;
 }
 

@@ -38,8 +38,9 @@ static fwa_status check_shape(const fwa_rule *rule, const fwa_mixer_shape *shape
               FWA_USAGE, "%s: B %lld, T %lld, Hq %lld, H %lld, K %lld, V %lld, expected all at least 1", rule->name,
               (long long)shape->B, (long long)shape->T, (long long)shape->Hq, (long long)shape->H, (long long)shape->K,
               (long long)shape->V);
-    FWA_CHECK(shape->H % shape->Hq == 0, FWA_USAGE, "%s: %lld value heads, expected a multiple of the %lld query heads",
-              rule->name, (long long)shape->H, (long long)shape->Hq);
+    FWA_CHECK(shape->H % shape->Hq == 0, FWA_USAGE,
+              "%s: %lld value head%s, expected a multiple of the %lld query head%s", rule->name, (long long)shape->H,
+              fwa_plural(shape->H), (long long)shape->Hq, fwa_plural(shape->Hq));
     return FWA_OK;
 }
 
@@ -158,8 +159,8 @@ static fwa_status check_states(const fwa_rule *rule, const fwa_backend *backend,
     const int64_t n = fwa_tail_rows(call->in.tail_x);
     const bool matrix = rule->state == FWA_STATE_MATRIX;
     FWA_CHECK(!matrix || n <= options->window - 1, FWA_USAGE,
-              "%s: the incoming tail has %lld pairs, expected at most window - 1 = %lld", rule->name, (long long)n,
-              (long long)(options->window - 1));
+              "%s: the incoming tail has %lld pair%s, expected at most window - 1 = %lld", rule->name, (long long)n,
+              fwa_plural(n), (long long)(options->window - 1));
     FWA_CHECK(!matrix || !tail_given(&call->in) || options->shift == FWA_SHIFT_SAME_STEP || call->in.k_last.data,
               FWA_USAGE, "%s: a tail without k_last under shift next_latent: pass the last key of the segment before",
               rule->name);

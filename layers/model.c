@@ -12,8 +12,8 @@ static fwa_status check_spec(const fwa_model_spec *spec) {
               (long long)spec->L, FWA_MAX_LAYERS);
     FWA_CHECK(
         spec->D > 0 && spec->H > 0 && spec->K > 0 && spec->F >= 0, FWA_CONFIG,
-        "model: got width %lld, %lld heads of size %lld, ffn %lld; every size must be positive, or ffn 0 for no MLP",
-        (long long)spec->D, (long long)spec->H, (long long)spec->K, (long long)spec->F);
+        "model: got width %lld, %lld head%s of size %lld, ffn %lld; every size must be positive, or ffn 0 for no MLP",
+        (long long)spec->D, (long long)spec->H, fwa_plural(spec->H), (long long)spec->K, (long long)spec->F);
     FWA_CHECK(spec->vocab > 0 && spec->vocab <= spec->N, FWA_CONFIG,
               "model: got %lld ids in a vocabulary of %lld; expected 1 to all of them", (long long)spec->vocab,
               (long long)spec->N);
@@ -312,10 +312,9 @@ fwa_status fwa_model_read(fwa_activations *acts, const int32_t *tokens) {
     fwa_memory *memory = acts->ctx.memory;
     const int64_t T = acts->ctx.T;
     FWA_CHECK(memory, FWA_ERROR, "reading on needs activations over a memory; these are of whole sequences");
-    FWA_CHECK(
-        memory->capacity == 0 || memory->held + T <= memory->capacity, FWA_CONFIG,
-        "%lld tokens are remembered and %lld more were to be read, but the caches of attention have room for %lld",
-        (long long)memory->held, (long long)T, (long long)memory->capacity);
+    FWA_CHECK(memory->capacity == 0 || memory->held + T <= memory->capacity, FWA_CONFIG,
+              "the caches of attention have room for %lld, got %lld more than the %lld that they hold",
+              (long long)memory->capacity, (long long)T, (long long)memory->held);
     acts->ctx.position = memory->position;
     FWA_TRY(backend->upload(backend, backend->stream, acts->tokens.data, tokens, fwa_tensor_bytes(acts->tokens)));
     FWA_TRY(forward(acts));

@@ -44,8 +44,10 @@ static void compare_values(comparison *c, const char *part, const fwa_named_tens
     if (differ == 0 || error <= c->tolerance) return;
     c->different++;
     fprintf(c->out,
-            "%s/%s: %" PRId64 " of %" PRId64 " values differ, relative RMS %.3g; most at %" PRId64 ": %.9g and %.9g\n",
-            part, a->name, differ, count, error, at, fwa_tensor_real(a->tensor, at), fwa_tensor_real(b->tensor, at));
+            "%s/%s: differs in %" PRId64 " of %" PRId64 " value%s, relative RMS %.3g; most at %" PRId64
+            ": %.9g and %.9g\n",
+            part, a->name, differ, count, fwa_plural(count), error, at, fwa_tensor_real(a->tensor, at),
+            fwa_tensor_real(b->tensor, at));
 }
 
 static fwa_status compare_part(comparison *c, fwa_checkpoint_part part, int ia, int ib) {
@@ -138,7 +140,7 @@ fwa_status fwa_checkpoint_diff(fwa_checkpoint *a, fwa_checkpoint *b, double tole
     compare_state(&c);
     FWA_TRY(compare_configs(&c));
     FWA_TRY(compare_tensors(&c));
-    fprintf(out, "%d tensors are equal bit for bit", c.equal);
+    fprintf(out, "%d tensor%s equal bit for bit", c.equal, c.equal == 1 ? " is" : "s are");
     if (c.close) fprintf(out, ", %d within a relative RMS of %g", c.close, tolerance);
     fprintf(out, ", %d differ\n", c.different);
     *same = !c.state_differs && c.different == 0;

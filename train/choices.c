@@ -22,10 +22,11 @@ fwa_status fwa_choices_take(const fwa_trainer *t, const char *json, const char *
     fwa_status status = t->backend->choose(t->backend, records, &taken, &passed_over);
     free(records);
     FWA_TRY(status);
-    if (t->world->rank == 0 && taken > 0) fwa_log_info("%d measured algorithms taken over from %s", taken, place);
+    if (t->world->rank == 0 && taken > 0)
+        fwa_log_info("%d measured algorithm%s taken over from %s", taken, fwa_plural(taken), place);
     if (t->world->rank == 0 && passed_over > 0)
-        fwa_log_info("%d measured algorithms in %s are of another GPU, library version or program: measured again",
-                     passed_over, place);
+        fwa_log_info("%d measured algorithm%s in %s, of another GPU, library version or program: measured again",
+                     passed_over, fwa_plural(passed_over), place);
     return FWA_OK;
 }
 

@@ -120,7 +120,7 @@ static fwa_status list_one(visit *v, const char *path, const char *name) {
     }
     const fwa_checkpoint_state *state = fwa_checkpoint_get_state(checkpoint);
     int ranks = fwa_checkpoint_ranks(checkpoint);
-    printf("  %d shard%s  %s tokens", ranks, ranks == 1 ? "" : "s", fwa_text_count(state->tokens, tokens));
+    printf("  %d shard%s  %s tokens", ranks, fwa_plural(ranks), fwa_text_count(state->tokens, tokens));
     if (state->skipped > 0) printf("  %lld skipped", (long long)state->skipped);
     if (!isnan(state->best_val_loss)) printf("  best val %.4f", state->best_val_loss);
     printf("\n");
@@ -186,7 +186,7 @@ static fwa_status run_verify(fwa_world *world, int argc, char **argv) {
     FWA_TRY(visit_words(&v, &arguments, "verify"));
     fflush(stdout);
     FWA_CHECK(v.count > 0, FWA_CONFIG, "nothing verified: no checkpoints there");
-    FWA_CHECK(v.damaged == 0, FWA_VERDICT, "%d of %d checkpoints are damaged", v.damaged, v.count);
+    FWA_CHECK(v.damaged == 0, FWA_VERDICT, "%d of %d checkpoint%s damaged", v.damaged, v.count, fwa_plural(v.count));
     return FWA_OK;
 }
 
@@ -205,8 +205,8 @@ static fwa_status run_diff(fwa_world *world, int argc, char **argv) {
     char *end;
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     FWA_CHECK(arguments.count == 2, FWA_USAGE,
-              "fwa checkpoint diff: got %d words, expected two runs or checkpoints (fwa help checkpoint)",
-              arguments.count);
+              "fwa checkpoint diff: got %d word%s, expected two runs or checkpoints (fwa help checkpoint)",
+              arguments.count, fwa_plural(arguments.count));
     const char *text = fwa_arguments_value(&arguments, "--tolerance", "0");
     const double tolerance = strtod(text, &end);
     FWA_CHECK(end != text && !*end && tolerance >= 0.0, FWA_USAGE, "--tolerance '%s': expected a number >= 0", text);

@@ -53,13 +53,16 @@ static void print_result(const fwa_tokenize_request *r, const fwa_tokenize_resul
     char documents[32], tokens[32], bytes[32], seconds[32];
     const int64_t all = result->tokens[0] + result->tokens[1];
     for (int s = 0; s < 2 && (s == 0 || r->val > 0.0); s++)
-        printf("%-5s  %15s documents  %18s tokens  %4lld %s\n", name[s],
-               fwa_text_count(result->documents[s], documents), fwa_text_count(result->tokens[s], tokens),
-               (long long)result->files[s], result->files[s] == 1 ? "file" : "files");
-    if (result->empty > 0) printf("%lld documents without text were left out\n", (long long)result->empty);
-    printf("%s of text in %s, %.1f MB/s on %lld %s, %.2f bytes a token; in %s\n", fwa_text_bytes(result->bytes, bytes),
-           fwa_text_seconds(result->seconds, seconds), 1e-6 * (double)result->bytes / result->seconds,
-           (long long)r->threads, r->threads == 1 ? "thread" : "threads", (double)result->bytes / (double)all, r->out);
+        printf("%-5s  %15s document%-1s  %18s token%-1s  %4lld file%s\n", name[s],
+               fwa_text_count(result->documents[s], documents), fwa_plural(result->documents[s]),
+               fwa_text_count(result->tokens[s], tokens), fwa_plural(result->tokens[s]), (long long)result->files[s],
+               fwa_plural(result->files[s]));
+    if (result->empty > 0)
+        printf("left out: %lld document%s without text\n", (long long)result->empty, fwa_plural(result->empty));
+    printf("%s of text in %s, %.1f MB/s on %lld thread%s, %.2f bytes a token; in %s\n",
+           fwa_text_bytes(result->bytes, bytes), fwa_text_seconds(result->seconds, seconds),
+           1e-6 * (double)result->bytes / result->seconds, (long long)r->threads, fwa_plural(r->threads),
+           (double)result->bytes / (double)all, r->out);
 }
 
 fwa_status fwa_data_run_tokenize(int argc, char **argv) {

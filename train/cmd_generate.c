@@ -212,8 +212,9 @@ static double made_rate(const session *s) {
 
 static void log_result(const session *s) {
     char memory[32], used[32];
-    fwa_log_info("read %zu tokens in %.2f s; made %zu, %.1f tokens/s%s; %s a sequence, %s in use", s->taken.count,
-                 s->read_s, s->made.count, made_rate(s), s->ended ? ", to the end of the text" : "",
+    fwa_log_info("read %zu token%s in %.2f s; made %zu, %.1f tokens/s%s; %s a sequence, %s in use", s->taken.count,
+                 fwa_plural((int64_t)s->taken.count), s->read_s, s->made.count, made_rate(s),
+                 s->ended ? ", to the end of the text" : "",
                  fwa_text_bytes((int64_t)fwa_memory_bytes(s->decoder->memory), memory),
                  fwa_text_bytes((int64_t)s->used[1], used));
 }

@@ -146,8 +146,8 @@ static fwa_status check_answer(request *r, const char *path, const fwa_op_call *
     FWA_CHECK(compared > 0, FWA_FORMAT, "it has neither out/ nor grad/: there is nothing to check");
     const bool agrees = worst <= r->tolerance;
     if (!agrees) r->failures++;
-    printf("%s: %s, %d tensors, worst error %.3g, tolerance %g\n", path, agrees ? "agrees" : "DIFFERS", compared, worst,
-           r->tolerance);
+    printf("%s: %s, %d tensor%s, worst error %.3g, tolerance %g\n", path, agrees ? "agrees" : "DIFFERS", compared,
+           fwa_plural(compared), worst, r->tolerance);
     return FWA_OK;
 }
 
@@ -168,7 +168,7 @@ static fwa_status answer_case(request *r, const char *path, const fwa_case *c, f
     if (r->check) FWA_TRY_GOTO(name_case(check_answer(r, path, &op, c, &answer), path), done);
     if (r->out) {
         FWA_TRY_GOTO(fwa_case_write(&answer, r->out), done);
-        printf("wrote %s: %d tensors\n", r->out, answer.tensor_count);
+        printf("wrote %s: %d tensor%s\n", r->out, answer.tensor_count, fwa_plural(answer.tensor_count));
     }
 done:
     fwa_case_free(&answer);
@@ -193,8 +193,8 @@ static fwa_status run(request *r) {
     FWA_TRY(fwa_backend_create(&backend, r->backend, rounds ? FWA_F32 : r->dtype, 0, 0));
     backend->rounds = rounds;
     for (int i = 0; i < r->count; i++) FWA_TRY_GOTO(run_case(r, r->cases[i], backend), done);
-    FWA_CHECK_GOTO(r->failures == 0, FWA_VERDICT, done, "%d of %d cases differ by more than the tolerance %g",
-                   r->failures, r->count, r->tolerance);
+    FWA_CHECK_GOTO(r->failures == 0, FWA_VERDICT, done, "%d of %d case%s off by more than the tolerance %g",
+                   r->failures, r->count, fwa_plural(r->count), r->tolerance);
     FWA_CHECK_GOTO(fflush(stdout) == 0 && !ferror(stdout), FWA_IO, done, "cannot write to standard output");
 done:
     backend->destroy(backend);

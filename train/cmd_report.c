@@ -44,7 +44,7 @@ static fwa_status write_events(const fwa_report *report, const char *folder) {
         FWA_TRY(fwa_path_format(path, "%s/%s/events.out.tfevents.%010lld.fwa", folder, name, started));
         FWA_TRY(fwa_tfevents_write(path, run->rows, run->count));
     }
-    fwa_log_info("%d event files in %s", report->runs, folder);
+    fwa_log_info("%d event file%s in %s", report->runs, fwa_plural(report->runs), folder);
     return FWA_OK;
 }
 
@@ -88,7 +88,7 @@ static fwa_status write_all(const fwa_report *report, const fwa_arguments *argum
     const char *figures = fwa_arguments_value(arguments, "--figures", NULL);
     const form *what = form_of(path);
     FWA_TRY(what->table ? write_table(report, what, path) : write_page(report, arguments, path));
-    fwa_log_info("%s: %d %s", path, report->runs, report->runs == 1 ? "run" : "runs");
+    fwa_log_info("%s: %d run%s", path, report->runs, fwa_plural(report->runs));
     if (figures) FWA_TRY(fwa_report_figures(report, figures));
     return events ? write_events(report, events) : FWA_OK;
 }

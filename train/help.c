@@ -107,7 +107,7 @@ static const fwa_command commands[] = {
      "  --csv FILE     where the CSV goes\n"
      "\n"
      "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: the points under way save, and the sweep leaves with exit code 75; the same\n"
-     "command continues it. Exit codes: 0 all points finished or stopped by train.stop_after, 1 points failed, 2 the\n"
+     "command continues it. Exit codes: 0 all points finished or stopped by train.stop_after, 1 some failed, 2 the\n"
      "sweep or a point's configuration is wrong, 75 stopped by a signal; with --point that of the point.\n",
      fwa_cmd_sweep},
     {"report", "RUN ... [-o FILE] [--title TEXT] [--figures FOLDER] [--tensorboard FOLDER]",

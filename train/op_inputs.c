@@ -195,8 +195,8 @@ fwa_status fwa_op_read_sizes(fwa_op_call *op, const fwa_case *c) {
     FWA_TRY(need_4d(c, "in/v", "[B, T, H, V]", &v));
     call->shape = (fwa_mixer_shape){
         .B = q.shape[0], .T = q.shape[1], .Hq = q.shape[2], .H = v.shape[2], .K = q.shape[3], .V = v.shape[3]};
-    FWA_CHECK(v.shape[2] % q.shape[2] == 0, FWA_FORMAT, "in/v has %lld heads, expected a multiple of the %lld of in/q",
-              (long long)v.shape[2], (long long)q.shape[2]);
+    FWA_CHECK(v.shape[2] % q.shape[2] == 0, FWA_FORMAT, "in/v has %lld head%s, expected a multiple of the %lld of in/q",
+              (long long)v.shape[2], fwa_plural(v.shape[2]), (long long)q.shape[2]);
     // Shapes without memory, by which the rows that leave are counted.
     if (fwa_op_given(c, "in/tail_x")) {
         FWA_TRY(need_4d(c, "in/tail_x", "[B, n, Hq, K]", &call->in.tail_x));
@@ -305,8 +305,9 @@ static fwa_status check_state(const fwa_op_call *op, const fwa_case *c) {
     FWA_CHECK(!fwa_op_given(c, "in/tail_x") || !matrix || !shifted || fwa_op_given(c, "in/k_prev"), FWA_FORMAT,
               "in/k_prev is missing, expected the last key before the segment, since it has in/tail_x and shift 1");
     FWA_CHECK(!matrix || fwa_tail_rows(op->call.in.tail_x) < op->call.options.window, FWA_FORMAT,
-              "in/tail_x has %lld pairs, expected at most window - 1 = %lld",
-              (long long)fwa_tail_rows(op->call.in.tail_x), (long long)op->call.options.window - 1);
+              "in/tail_x has %lld pair%s, expected at most window - 1 = %lld",
+              (long long)fwa_tail_rows(op->call.in.tail_x), fwa_plural(fwa_tail_rows(op->call.in.tail_x)),
+              (long long)op->call.options.window - 1);
     FWA_CHECK(!op->call.options.normalized_read || fwa_op_given(c, "in/S0") == fwa_op_given(c, "in/z0"), FWA_FORMAT,
               "one of in/S0 and in/z0 is given, expected both or none under a normalised read");
     return FWA_OK;

@@ -8,9 +8,9 @@ fwa_status fwa_ranks_device(const fwa_world *world, int visible, int *device) {
     bool own = visible == 1 && given && given[0]; // of this task, or one for all: told apart by fwa_comm_nccl_create
     *device = own ? 0 : world->node_rank;
     FWA_CHECK(own || visible >= world->node_size, FWA_CONFIG,
-              "host %s: %d ranks and %d visible GPU%s, expected one rank a GPU; start fewer ranks on the node (mpirun "
+              "host %s: %d rank%s and %d visible GPU%s, expected one rank a GPU; start fewer ranks on the node (mpirun "
               "-np, --ntasks-per-node), or give each task its GPU (--gpus-per-task=1)",
-              world->host, world->node_size, visible, visible == 1 ? "" : "s");
+              world->host, world->node_size, fwa_plural(world->node_size), visible, fwa_plural(visible));
     return FWA_OK;
 }
 

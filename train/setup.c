@@ -210,9 +210,10 @@ static void layout_problems(fwa_config *config, const fwa_world *world) {
     if (sound && G % (ranks * m))
         fwa_config_problem(
             config, "train.global_batch",
-            "%lld sequences do not divide into micro-batches of %lld on %lld %s (%lld a round); choose a "
+            "%lld sequence%s cannot be divided into micro-batches of %lld on %lld %srank%s (%lld a round); choose a "
             "multiple, or another train.micro_batch",
-            (long long)G, (long long)m, (long long)ranks, sp > 1 ? "data ranks" : "ranks", (long long)(ranks * m));
+            (long long)G, fwa_plural(G), (long long)m, (long long)ranks, sp > 1 ? "data " : "", fwa_plural(ranks),
+            (long long)(ranks * m));
 }
 
 fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *world) {
@@ -298,6 +299,6 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
     if (world->rank == 0 && kind == FWA_BACKEND_CPU && config->run.backend == FWA_CHOOSE_AUTO) log_no_gpu();
     if (world->rank == 0)
         fwa_log_info("backend %s, precision %s, %d thread%s a rank", (*out)->name,
-                     precision_names[config->train.precision], (*out)->threads, (*out)->threads == 1 ? "" : "s");
+                     precision_names[config->train.precision], (*out)->threads, fwa_plural((*out)->threads));
     return FWA_OK;
 }

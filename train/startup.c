@@ -57,8 +57,8 @@ static void log_mixers(const fwa_model_spec *spec) {
         int layers = 0;
         for (int l = 0; l < spec->L; l++) layers += spec->layer_mixer[l] == i;
         if (layers == 0) continue;
-        fwa_log_info("  mixer       %s: rule %s (%s), %d of %lld layers, window %lld, chunk %lld", mixer->name,
-                     mixer->rule->name, mixer->rule->title, layers, (long long)spec->L,
+        fwa_log_info("  mixer       %s: rule %s (%s), %d of %lld layer%s, window %lld, chunk %lld", mixer->name,
+                     mixer->rule->name, mixer->rule->title, layers, (long long)spec->L, fwa_plural(spec->L),
                      (long long)mixer->options.window, (long long)mixer->options.chunk);
     }
 }
@@ -75,24 +75,26 @@ static void log_data(const fwa_trainer *t) {
     const fwa_config *config = t->config;
     const double needed = (double)config->train.steps * (double)config->train.global_batch;
     if (config->task.examples > 0) {
-        fwa_log_info("  data        %s: %s examples packed into %s sequences a step", t->source->name,
-                     fwa_text_count(config->task.examples, a), fwa_text_count(config->train.global_batch, b));
+        fwa_log_info("  data        %s: %s example%s packed into %s sequence%s a step", t->source->name,
+                     fwa_text_count(config->task.examples, a), fwa_plural(config->task.examples),
+                     fwa_text_count(config->train.global_batch, b), fwa_plural(config->train.global_batch));
         return;
     }
     if (!t->source || t->source->sequences[FWA_SPLIT_TRAIN] == INT64_MAX) {
         fwa_log_info("  data        %s", t->source ? t->source->name : config->data.train);
         return;
     }
-    fwa_log_info("  data        %s: %s training sequences, %s of validation; %.2f epochs", t->source->name,
-                 fwa_text_count(t->source->sequences[FWA_SPLIT_TRAIN], a),
-                 fwa_text_count(t->source->sequences[FWA_SPLIT_VAL], b),
-                 needed / (double)t->source->sequences[FWA_SPLIT_TRAIN]);
+    fwa_log_info(
+        "  data        %s: %s training sequence%s, %s of validation; %.2f epochs", t->source->name,
+        fwa_text_count(t->source->sequences[FWA_SPLIT_TRAIN], a), fwa_plural(t->source->sequences[FWA_SPLIT_TRAIN]),
+        fwa_text_count(t->source->sequences[FWA_SPLIT_VAL], b), needed / (double)t->source->sequences[FWA_SPLIT_TRAIN]);
 }
 
 static void log_checkpoints(const fwa_trainer *t) {
     char bytes[32], every[64];
     const fwa_config *config = t->config;
-    snprintf(every, sizeof every, "every %lld steps", (long long)config->checkpoint.every);
+    snprintf(every, sizeof every, "every %lld step%s", (long long)config->checkpoint.every,
+             fwa_plural(config->checkpoint.every));
     fwa_log_info("  checkpoints %s, from a copy of %s in the host memory of rank 0%s",
                  config->checkpoint.every > 0 ? every : "at the end",
                  fwa_text_bytes((int64_t)fwa_snapshot_bytes(&t->model->params), bytes),
@@ -107,19 +109,22 @@ void fwa_startup_log(const fwa_trainer *t, const fwa_run *run) {
     fwa_log_info("  program     %s", fwa_version_text());
     fwa_log_info("  libraries   %s", fwa_libraries_text());
     if (run) fwa_log_info("  command     %s", run->command);
-    fwa_log_info("  model       %lld layers, width %lld, %lld heads of %lld, ffn %lld, vocabulary %lld of %lld",
-                 (long long)spec->L, (long long)spec->D, (long long)spec->H, (long long)spec->K, (long long)spec->F,
-                 (long long)spec->vocab, (long long)spec->N);
+    fwa_log_info("  model       %lld layer%s, width %lld, %lld head%s of %lld, ffn %lld, vocabulary %lld of %lld",
+                 (long long)spec->L, fwa_plural(spec->L), (long long)spec->D, (long long)spec->H, fwa_plural(spec->H),
+                 (long long)spec->K, (long long)spec->F, (long long)spec->vocab, (long long)spec->N);
     log_mixers(spec);
     fwa_log_info("  parameters  %s (%.3g FLOP a token)", fwa_text_count(fwa_params_count(&t->model->params), a),
                  fwa_startup_flops(t));
     log_memory(t);
-    fwa_log_info("  layout      %d rank%s: %d data x %d sequence; %lld x %lld sequences of %lld tokens a rank and step",
-                 t->world->size, t->world->size == 1 ? "" : "s", t->world->dp_size, t->world->sp_size,
-                 (long long)t->accumulation, (long long)config->train.micro_batch, (long long)t->acts->ctx.T);
-    fwa_log_info("  batch       %s sequences, %s tokens a step, %lld steps",
-                 fwa_text_count(config->train.global_batch, a),
-                 fwa_text_count(config->train.global_batch * sequence(t), b), (long long)config->train.steps);
+    fwa_log_info(
+        "  layout      %d rank%s: %d data x %d sequence; %lld x %lld sequence%s of %lld token%s a rank and step",
+        t->world->size, fwa_plural(t->world->size), t->world->dp_size, t->world->sp_size, (long long)t->accumulation,
+        (long long)config->train.micro_batch, fwa_plural(config->train.micro_batch), (long long)t->acts->ctx.T,
+        fwa_plural(t->acts->ctx.T));
+    fwa_log_info("  batch       %s sequence%s, %s tokens a step, %lld step%s",
+                 fwa_text_count(config->train.global_batch, a), fwa_plural(config->train.global_batch),
+                 fwa_text_count(config->train.global_batch * sequence(t), b), (long long)config->train.steps,
+                 fwa_plural(config->train.steps));
     log_data(t);
     log_checkpoints(t);
     if (run)

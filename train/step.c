@@ -162,11 +162,12 @@ fwa_status fwa_trainer_report(fwa_trainer *t, fwa_step_report *report) {
         FWA_TRY(all->all_reduce(all, NULL, &report->gates, FWA_GATE_SUMS, FWA_F64, FWA_REDUCE_SUM));
     }
     const fwa_step_state *state = &report->state;
-    FWA_CHECK(
-        state->skipped_in_a_row < t->config->guard.max_skips, FWA_NONFINITE,
-        "step %lld: %lld steps in a row had a loss or gradient that is not finite or far too large (loss %g, norm %g); "
-        "nothing of them was applied; lower optimizer.lr, or resume from the last checkpoint",
-        (long long)report->step, (long long)state->skipped_in_a_row, fabs(state->loss),
-        fabs(state->grad_norm)); // a NaN without its sign
+    FWA_CHECK(state->skipped_in_a_row < t->config->guard.max_skips, FWA_NONFINITE,
+              "step %lld: %lld step%s in a row had a loss or gradient that is not finite or far too large (loss %g, "
+              "norm %g); "
+              "nothing of them was applied; lower optimizer.lr, or resume from the last checkpoint",
+              (long long)report->step, (long long)state->skipped_in_a_row, fwa_plural(state->skipped_in_a_row),
+              fabs(state->loss),
+              fabs(state->grad_norm)); // a NaN without its sign
     return FWA_OK;
 }

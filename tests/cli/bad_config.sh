@@ -138,7 +138,7 @@ rm -r runs
 
 # What this build or machine lacks
 refused tiny.yaml "train.precision=bf16" "train.precision" "bf16 needs the cuda backend" "train.precision=f32"
-refused tiny.yaml "parallel.sp=2" "parallel.sp" "got 2 with 1 ranks"
+refused tiny.yaml "parallel.sp=2" "parallel.sp" "got 2 with 1 rank,"
 refused tiny.yaml "parallel.zero=2" "parallel.zero" "[0, 1]"
 refused tiny.yaml "parallel.sp_strategy=gather" "parallel.sp_strategy" "set it to auto or ring"
 refused tiny-lm.yaml "data.reset_documents=true" "data.reset_documents" "50256" "277"

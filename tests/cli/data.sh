@@ -49,7 +49,7 @@ printf '{"body": "the\\u0000\\u00e9", "n": [1]}\n \n{"body": ""}\n{"n": 2.5, "bo
 tokenize docs.jsonl --field body --val 0 --out json
 expect 0
 is json/train_000000.bin " 261 257 0 195 169 261 258"
-check "empty documents are not counted" grep -q '^1 documents without text' out
+check "empty documents are not counted" grep -q '^left out: 1 document without text$' out
 run "$FWA" data tokenize two.txt --tokenizer bytes --val 0 --out bytes
 expect 0
 is bytes/train_000000.bin " 256 105 110 0 255"

@@ -231,7 +231,7 @@ bad() { # bad LINE TEXT...
     refused bad.jsonl:2 "$@" -- --task mc --tokenizer bytes piqa.jsonl bad.jsonl
 }
 bad '{"query": "a", "choices": ["b", "c"' JSON
-bad '{"query": "a", "choices": [], "gold": 0}' '"choices" has 0 entries'
+bad '{"query": "a", "choices": [], "gold": 0}' '"choices" has 0, expected 2 to'
 bad '{"query": "a", "choices": ["b", ""], "gold": 0}' '"choices" is empty'
 bad '{"query": "a", "choices": ["b", "c"], "gold": 2}' 'gold is 2, expected 0 to 1'
 bad '{"query": "a", "choices": ["b", "\\0377"], "gold": 0}' UTF-8

@@ -109,7 +109,7 @@ run "$FWA" import wrong runs/wrong
 expect 2 "model.embed_tokens.weight"
 sed -e 's/"num_key_value_heads": 2/"num_key_value_heads": 1/' -e 's/"fwa"/"other"/' llama/config.json >wrong/config.json
 run "$FWA" import wrong runs/wrong
-expect 2 "1 key-value heads for 2 heads"
+expect 2 "1 key-value head for 2:"
 
 # A tokenizer's files travel under other names.
 mkdir words

@@ -45,7 +45,7 @@ sed 's/S.T @ x/1.001 * S.T @ x/' gated_deltanet.py >wrong.py
 echo 'rule = "gated_deltanet"' >>wrong.py
 made wrong.py
 run "$FWA" op --check case.h5
-expect 1 "1 of 1 cases"
+expect 1 "1 of 1 case off"
 
 sed 's/E = x @ x/E = np.linalg.norm(x) ** 2/' shifted.py >norm.py
 run "$python" "$make" norm.py case.h5 --tokens 9

@@ -15,6 +15,7 @@ failures=0
 background= # process to end with the test
 disk=       # file system to unmount with the test
 code=0 what=
+counted='batches|bytes|cases|checkpoints|contexts|cores|digits|documents|examples|figures|files|heads|layers|pairs|points|questions|ranks|runs|sequences|shards|steps|tensors|threads|tokens|values|widths|windows|words'
 work=$(mktemp -d) || exit 1
 
 clean_up() {
@@ -44,6 +45,7 @@ run() {
     timeout -k 10 "$limit" "$@" >out 2>err </dev/null || code=$?
     if grep -q -e 'ERROR: [A-Za-z]*Sanitizer' -e 'runtime error:' err; then expect clean; fi
     check_not "$what: has a trace" grep '^[^ ]*\.c:[0-9]* [a-z_0-9]*$' err
+    check_not "$what: 1 of something has a plural" grep -ahE "(^|[^-.,0-9])1 ($counted)\>" out err
 }
 
 # on RANKS ARGUMENTS...: the program, without mpirun for one rank.

@@ -29,11 +29,11 @@ check_not "an answer without a question" test -e again.h5
 run "$FWA" op --check "$golden/falcon1_basic.h5" "$golden/falcon3a_carry.h5" --dtype bf16
 expect 0
 run "$FWA" op --check "$golden/falcon1_basic.h5" --dtype bf16 --tolerance 1e-4
-expect 1 "1 of 1 cases differ"
+expect 1 "1 of 1 case off"
 
 # What does not agree.
 run "$FWA" op --check "$golden/falcon1_basic.h5" --dtype f32 --tolerance 1e-12
-expect 1 "1 of 1 cases differ"
+expect 1 "1 of 1 case off"
 check "the error of grad/dk is not printed" grep -q 'grad/dk .*error' out
 
 # Usage.
@@ -63,7 +63,7 @@ expect 2 "text.h5"
 on 2 op --check text.h5
 expect 2 "text.h5"
 on 2 op --check "$golden/falcon1_basic.h5" --tolerance 0
-expect 1 "1 of 1 cases differ"
+expect 1 "1 of 1 case off"
 on 2 op --check "$golden/falcon1_basic.h5"
 expect 0
 check_not "an answer was written without a sound case" test -e bad.h5

@@ -59,7 +59,7 @@ ended
 wait
 exec 3<&-
 saved_at_end unread
-check "left-out lines are not counted: $(grep -c . unread.txt)" grep -q 'lines are not shown here' unread.txt
+check "left-out lines are not counted: $(grep -c . unread.txt)" grep -q 'lines not shown here' unread.txt
 check "the log lacks steps" test "$(grep -c 'step  *[0-9]*/' runs/unread/log.txt)" = "$(wc -l <runs/unread/metrics.jsonl)"
 
 # Stopped for longer than the time-out, alone (Ctrl-Z) and as two ranks.

@@ -71,7 +71,7 @@ check "what a point prints is lost" grep -q 'step  *4/4' runs/four/lr=3e-3.out
 check "not four trainings" test "$(wc -l <gpus.txt)" = 4
 gpus ""
 cores=$(env -u OMP_NUM_THREADS nproc)
-granted=$("$FWA" info | sed -n 's/.* \([0-9]*\) core(s) for this process/\1/p') # a container's quota may be less
+granted=$("$FWA" info | sed -n 's/.* \([0-9]*\) cores\{0,1\} for this process/\1/p') # a container's quota may be less
 # shellcheck disable=SC2016 # awk's variables, not the shell's
 check "places do not share $cores cores, of which $granted are granted: $(cat cores.txt)" \
     awk -v cores="$cores" -v most="$(((granted + 1) / 2))" '

@@ -2,7 +2,7 @@
 # Threads of a rank: the cores that ranks share are divided among them, and a plan counts the threads of the real run.
 . "$(dirname "$0")/lib.sh"
 cores=$(env -u OMP_NUM_THREADS nproc)
-granted=$("$FWA" info | sed -n 's/.* \([0-9]*\) core(s) for this process/\1/p') # a container's quota may be less
+granted=$("$FWA" info | sed -n 's/.* \([0-9]*\) cores\{0,1\} for this process/\1/p') # a container's quota may be less
 check "fwa info: '$granted' cores of $cores" test "$granted" -le "$cores" || finish
 cores=$granted
 

@@ -131,7 +131,7 @@ static void all_damaged_is_an_error(void **state) {
     flip_byte(step_path(1, "shard.rank00000.h5"), 1500);
     char *path;
     check_status(fwa_checkpoint_newest(temp_folder, &path), FWA_FORMAT);
-    check_message("all 1 checkpoints");
+    check_message("but 1 damaged");
     assert_null(path);
 }
 

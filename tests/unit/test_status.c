@@ -137,6 +137,13 @@ static void test_exit_codes_and_names(void **state) {
     assert_string_equal(fwa_status_name(FWA_STATUS_COUNT), "unknown");
 }
 
+static void test_plural(void **state) {
+    (void)state;
+    assert_string_equal(fwa_plural(0), "s");
+    assert_string_equal(fwa_plural(1), "");
+    assert_string_equal(fwa_plural(2), "s");
+}
+
 static void read_all(const char *path, char *text, size_t bytes) {
     FILE *file = fopen(path, "r");
     assert_non_null(file);
@@ -239,9 +246,13 @@ static void test_log_file_without_room(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_message_and_trace),        cmocka_unit_test(test_message_can_quote_the_one_before),
-        cmocka_unit_test(test_long_messages_are_marked), cmocka_unit_test(test_errors_belong_to_a_thread),
-        cmocka_unit_test(test_exit_codes_and_names),     cmocka_unit_test(test_log_file),
+        cmocka_unit_test(test_message_and_trace),
+        cmocka_unit_test(test_message_can_quote_the_one_before),
+        cmocka_unit_test(test_long_messages_are_marked),
+        cmocka_unit_test(test_errors_belong_to_a_thread),
+        cmocka_unit_test(test_exit_codes_and_names),
+        cmocka_unit_test(test_plural),
+        cmocka_unit_test(test_log_file),
         cmocka_unit_test(test_log_file_without_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -163,7 +163,7 @@ static fwa_status bench_row(const bench *b, const comm_op *op, int64_t size) {
 static fwa_status bench_rows(const bench *b, int64_t first, int64_t last) {
     if (b->world->rank == 0) {
         printf("%s, %d rank%s, %s: every result was exact before its time was taken\n", b->comm->name, b->comm->size,
-               b->comm->size == 1 ? "" : "s", b->backend->name);
+               fwa_plural(b->comm->size), b->backend->name);
         printf("%-15s %12s %12s %10s %10s\n", "operation", "bytes", "us", "algbw GB/s", "busbw GB/s");
     }
     for (size_t o = 0; o < sizeof comm_ops / sizeof *comm_ops; o++)

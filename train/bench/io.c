@@ -147,7 +147,7 @@ static void print_times(const bench *b, double *const seconds[TIMES], int repeat
         [SHARDS] = "write shards", [PUBLISH] = "publish", [DIGESTS] = "check digests", [ROWS] = "read rows"};
     char size[32];
     printf("checkpoint of %s in %s: %d rank%s, medians of %d; what comes back was just written, and may be in memory\n",
-           fwa_text_bytes(bytes_of(b), size), b->folder, b->world->size, b->world->size == 1 ? "" : "s", repeats);
+           fwa_text_bytes(bytes_of(b), size), b->folder, b->world->size, fwa_plural(b->world->size), repeats);
     for (int i = 0; i < TIMES; i++) {
         const double median = fwa_bench_median(seconds[i], repeats);
         printf("  %-14s %8.3f s  %8.3f GB/s\n", names[i], median, 1e-9 * (double)bytes_of(b) / median);

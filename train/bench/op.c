@@ -195,12 +195,13 @@ static void print_head(const bench *b) {
     char device[256] = "";
     if (b->json) return;
     if (fwa_backend_describe(b->backend->kind, b->backend->device, device, sizeof device) != FWA_OK) fwa_error_clear();
-    printf("%s %s, %d thread(s), %s\n", b->backend->name, fwa_dtype_name(b->backend->compute), b->backend->threads,
-           device);
-    printf("B %lld T %lld, %lld heads of %lld and %lld, D %lld F %lld N %lld; copy %.1f GB/s, product %lld^3 %.3f "
+    printf("%s %s, %d thread%s, %s\n", b->backend->name, fwa_dtype_name(b->backend->compute), b->backend->threads,
+           fwa_plural(b->backend->threads), device);
+    printf("B %lld T %lld, %lld head%s of %lld and %lld, D %lld F %lld N %lld; copy %.1f GB/s, product %lld^3 %.3f "
            "TFLOP/s\n",
-           (long long)s->B, (long long)s->T, (long long)s->H, (long long)s->K, (long long)s->V, (long long)s->D,
-           (long long)s->F, (long long)s->N, 1e-9 * b->floor.copy, (long long)b->floor.size, 1e-12 * b->floor.product);
+           (long long)s->B, (long long)s->T, (long long)s->H, fwa_plural(s->H), (long long)s->K, (long long)s->V,
+           (long long)s->D, (long long)s->F, (long long)s->N, 1e-9 * b->floor.copy, (long long)b->floor.size,
+           1e-12 * b->floor.product);
     printf("%-20s %-8s %9s %9s %9s %8s  %s\n", "", "pass", "ms", "GB/s", "TFLOP/s", "of floor", "error");
 }
 
@@ -257,8 +258,8 @@ static fwa_status run(bench *b, const fwa_arguments *a, bool cuda, fwa_dtype dty
     print_head(b);
     FWA_TRY_GOTO(bench_cases(b, a), done);
     if (cuda) FWA_TRY_GOTO(check_floor(b), done);
-    FWA_CHECK_GOTO(b->failed == 0, FWA_VERDICT, done, "bench op: %d passes had results too far from the CPU's",
-                   b->failed);
+    FWA_CHECK_GOTO(b->failed == 0, FWA_VERDICT, done, "bench op: results too far from the CPU's, %d time%s", b->failed,
+                   fwa_plural(b->failed));
 done:
     if (b->truth) b->truth->destroy(b->truth);
     if (b->backend) b->backend->destroy(b->backend);

@@ -62,8 +62,8 @@ static fwa_status check_llama(const char *path, const json_t *root, int64_t head
     const json_t *kv = member(root, "num_key_value_heads"), *rope = member(root, "rope_parameters");
     const json_t *theta = member(rope, "rope_theta");
     FWA_CHECK(!kv || json_integer_value(kv) == heads, FWA_CONFIG,
-              "%s: %lld key-value heads for %lld heads: heads here have keys and values of their own", path,
-              (long long)json_integer_value(kv), (long long)heads);
+              "%s: %lld key-value head%s for %lld: heads here have keys and values of their own", path,
+              (long long)json_integer_value(kv), fwa_plural(json_integer_value(kv)), (long long)heads);
     FWA_CHECK(!member(root, "hidden_act") || has_text(root, "hidden_act", "silu"), FWA_CONFIG,
               "%s: \"hidden_act\" is not silu", path);
     FWA_CHECK(json_is_true(member(root, "tie_word_embeddings")), FWA_CONFIG,

@@ -133,7 +133,7 @@ static void print_documents(const contents *c, const int64_t *lengths) {
         printf("\nno token %d, which marks documents: made with another --tokenizer?\n", c->mark);
         return;
     }
-    printf("\n%s documents, each behind token %d%s\n", fwa_text_count(n, number), c->mark,
+    printf("\n%s document%s, each behind token %d%s\n", fwa_text_count(n, number), fwa_plural(n), c->mark,
            c->whole ? "" : "; the first tokens go on with one that started before");
     const int64_t inside = c->tokens - c->start[0] + 1 - n;
     printf("length in tokens: shortest %lld, median %lld, mean %.1f, longest %lld\n", (long long)lengths[0],
@@ -169,7 +169,8 @@ static void print_tokens(const contents *c) {
     int64_t distinct, lacking;
     const int found = find_top(c, top);
     summarize_ids(c, &distinct, &largest, &lacking);
-    printf("\n%lld different tokens, the largest id is %d; the most frequent:\n", (long long)distinct, largest);
+    printf("\n%lld different token%s, the largest id is %d; the most frequent:\n", (long long)distinct,
+           fwa_plural(distinct), largest);
     for (int i = 0; i < found; i++) {
         size_t bytes = 0;
         const char *text = c->tokenizer ? fwa_tokenizer_token(c->tokenizer, top[i], &bytes) : NULL;
@@ -183,8 +184,8 @@ static void print_tokens(const contents *c) {
         printf("\n");
     }
     if (lacking > 0)
-        printf("WARNING: %lld tokens have ids that the tokenizer lacks (it has %d): written with another one?\n",
-               (long long)lacking, fwa_tokenizer_vocab(c->tokenizer));
+        printf("WARNING: %lld token%s with an id that the tokenizer lacks (it has %d): written with another one?\n",
+               (long long)lacking, fwa_plural(lacking), fwa_tokenizer_vocab(c->tokenizer));
 }
 
 static fwa_status print_sample(const contents *c, int64_t number, int64_t start, int64_t length, bool cut) {

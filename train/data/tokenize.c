@@ -128,9 +128,9 @@ static fwa_status check_splits(const job *j) {
     for (int s = 0; s < 2; s++)
         FWA_CHECK(
             r->documents[s] > 0 || (s == 1 && j->request->val == 0.0), FWA_CONFIG,
-            "none of %lld documents fell to %s, with --val %g: expected some in both; give more documents (a text "
+            "none of %lld document%s fell to %s, with --val %g: expected some in both; give more documents (a text "
             "file is one, with --documents line a line is), another --val or --seed, or --val 0",
-            (long long)documents, split_name[s], j->request->val);
+            (long long)documents, fwa_plural(documents), split_name[s], j->request->val);
     return FWA_OK;
 }
 

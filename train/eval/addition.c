@@ -52,9 +52,9 @@ static void print_row(const table *t, int row) {
 
 static void print_table(const table *t) {
     const fwa_config *config = t->loaded->config;
-    printf("\naddition, %s format, trained on widths %lld-%lld; exact match of the answer, %lld examples a width\n",
+    printf("\naddition, %s format, trained on widths %lld-%lld; exact match of the answer, %lld example%s a width\n",
            config->task.format == FWA_ADDITION_PAPER ? "paper" : "bracket", (long long)config->task.width_min,
-           (long long)config->task.width_max, (long long)t->examples);
+           (long long)config->task.width_max, (long long)t->examples, fwa_plural(t->examples));
     printf("  width");
     for (int m = 0; m < 2; m++)
         if (t->request->measured[m]) printf("  %7s%s", measure_name[m], t->request->greedy ? "   greedy" : "");

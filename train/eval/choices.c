@@ -102,8 +102,8 @@ static fwa_status prepare(work *w, const char *path) {
     const fwa_eval_request *r = w->request;
     FWA_TRY(fwa_questions_read(&w->set, path));
     FWA_CHECK(w->set.ids || w->tokenizer, FWA_ERROR, "%s: text without a tokenizer", path);
-    FWA_CHECK(r->shots < w->set.count, FWA_USAGE, "--shots %lld: %s has %lld questions, one of which is asked",
-              (long long)r->shots, path, (long long)w->set.count);
+    FWA_CHECK(r->shots < w->set.count, FWA_USAGE, "--shots %lld: %s has %lld question%s, one of which is asked",
+              (long long)r->shots, path, (long long)w->set.count, fwa_plural(w->set.count));
     w->count = r->examples > 0 ? fwa_min(r->examples, w->set.count) : w->set.count;
     for (int64_t i = 0; i < w->count; i++) w->choices += w->set.at[i].count;
     w->start = calloc((size_t)w->choices, sizeof *w->start);
@@ -232,15 +232,15 @@ static void print_row(const result *r) {
             printf("  %15s", r->word && way == CHARACTERS ? "" : r->word ? "" : "n/a");
     }
     if (r->word) printf("  perplexity %.3f +- %.3f", r->perplexity, r->perplexity_error);
-    if (r->cut) printf("  (%lld contexts cut)", (long long)r->cut);
+    if (r->cut) printf("  (%lld context%s cut)", (long long)r->cut, fwa_plural(r->cut));
     printf("\n");
 }
 
 static void print_table(const fwa_loaded *l, const fwa_eval_request *q, const result *results, int count) {
     char missing[256];
     double mean, error;
-    printf("\n%s, step %lld; %lld solved %s in front of each; per cent +- standard error\n", l->path,
-           (long long)l->step, (long long)q->shots, q->shots == 1 ? "question" : "questions");
+    printf("\n%s, step %lld; %lld solved question%s in front of each; per cent +- standard error\n", l->path,
+           (long long)l->step, (long long)q->shots, fwa_plural(q->shots));
     printf("  %-16s %8s ", "task", "examples");
     for (int way = 0; way < WAYS; way++) printf("  %15s", way_name[way]);
     printf("\n");

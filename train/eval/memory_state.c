@@ -114,8 +114,8 @@ static fwa_status check_header(const fwa_decoder *d, const char *path, const fwa
               "%s is the memory of another model (%s), expected one of %s (%s)", path, h->model, d->loaded->path,
               model);
     FWA_CHECK(m->capacity == 0 || h->held <= m->capacity, FWA_CONFIG,
-              "%s holds %lld tokens, and attention has room for %lld: raise --context", path, (long long)h->held,
-              (long long)m->capacity);
+              "%s holds %lld token%s, and attention has room for %lld: raise --context", path, (long long)h->held,
+              fwa_plural(h->held), (long long)m->capacity);
     for (int64_t i = 0; i < h->pending_count; i++)
         FWA_CHECK(h->pending[i] >= 0 && h->pending[i] < d->loaded->model->spec.vocab, FWA_FORMAT,
                   "%s: token %d is none of this model", path, h->pending[i]);

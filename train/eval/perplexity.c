@@ -231,8 +231,8 @@ static fwa_status open_corpus(corpus *c) {
     const fwa_eval_request *q = c->request;
     c->T = q->context > 0 ? q->context : c->loaded->seq_len;
     c->S = q->stride > 0 ? q->stride : c->T;
-    FWA_CHECK(c->S <= c->T, FWA_USAGE, "--stride %lld: expected at most the %lld tokens of a window", (long long)c->S,
-              (long long)c->T);
+    FWA_CHECK(c->S <= c->T, FWA_USAGE, "--stride %lld: expected at most the %lld token%s of a window", (long long)c->S,
+              (long long)c->T, fwa_plural(c->T));
     FWA_CHECK(!c->loaded->attention || c->T <= c->loaded->seq_len, FWA_USAGE,
               "--context %lld: the model's attention was trained on sequences of %lld tokens, expected no more",
               (long long)c->T, (long long)c->loaded->seq_len);
@@ -282,9 +282,9 @@ static fwa_status measure_extent(const corpus *c, extent *e) {
 }
 
 static void print_table(const corpus *c, double loss, double tokens, const extent *e) {
-    printf("\n%s, step %lld; %lld windows of %lld tokens", c->loaded->path, (long long)c->loaded->step,
-           (long long)c->windows, (long long)c->T);
-    if (c->S < c->T) printf(", %lld new ones each", (long long)c->S);
+    printf("\n%s, step %lld; %lld window%s of %lld token%s", c->loaded->path, (long long)c->loaded->step,
+           (long long)c->windows, fwa_plural(c->windows), (long long)c->T, fwa_plural(c->T));
+    if (c->S < c->T) printf(", %lld new each", (long long)c->S);
     printf("\n  %-6s  %14.0f  perplexity %10.4f  (%.5f nats each)\n", "tokens", tokens, exp(loss / tokens),
            loss / tokens);
     if (e->bytes > 0)

@@ -69,7 +69,7 @@ static fwa_status get_list(const line *l, const char *name, const json_t **list,
     FWA_CHECK(json_is_array(*list), FWA_FORMAT, AT "expected \"%s\" to be a list of texts, got %s",
               PLACE(l->set, l->number), name, *list ? "something else" : "none");
     const size_t size = json_array_size(*list);
-    FWA_CHECK(size >= 2 && size <= CHOICES_MOST, FWA_FORMAT, AT "\"%s\" has %zu entries, expected 2 to %d",
+    FWA_CHECK(size >= 2 && size <= CHOICES_MOST, FWA_FORMAT, AT "\"%s\" has %zu, expected 2 to %d entries",
               PLACE(l->set, l->number), name, size, CHOICES_MOST);
     *count = (int)size;
     return FWA_OK;

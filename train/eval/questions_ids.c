@@ -38,8 +38,8 @@ done:
 
 static fwa_status check_header(const fwa_questions *q, size_t bytes, int32_t *examples) {
     int32_t header[3];
-    FWA_CHECK(bytes >= HEADER, FWA_FORMAT, "%s has %zu bytes: expected a header of %d and examples", q->path, bytes,
-              HEADER);
+    FWA_CHECK(bytes >= HEADER, FWA_FORMAT, "%s has %zu byte%s: expected a header of %d and examples", q->path, bytes,
+              fwa_plural((int64_t)bytes), HEADER);
     memcpy(header, q->map, sizeof header);
     FWA_CHECK(header[0] == FWA_CHOICES_MAGIC && header[1] == 1, FWA_FORMAT,
               "%s has magic %d, version %d: expected %d, 1, a multiple-choice set%s", q->path, header[0], header[1],
@@ -59,8 +59,8 @@ static fwa_status next(cursor *c, const char *what, uint16_t *value) {
 static fwa_status next_ids(cursor *c, const char *what, bool may_be_empty, const uint16_t **ids, int64_t *count) {
     uint16_t value;
     FWA_TRY(next(c, what, &value));
-    FWA_CHECK(value <= c->end - c->at, FWA_FORMAT, "%s: example %lld: %s of %d tokens, %lld are left in it",
-              c->set->path, (long long)c->number, what, value, (long long)(c->end - c->at));
+    FWA_CHECK(value <= c->end - c->at, FWA_FORMAT, "%s: example %lld: %s of %d token%s, left in it: %lld", c->set->path,
+              (long long)c->number, what, value, fwa_plural(value), (long long)(c->end - c->at));
     FWA_CHECK(value > 0 || may_be_empty, FWA_FORMAT, "%s: example %lld: %s is empty: nothing to score", c->set->path,
               (long long)c->number, what);
     *ids = c->at;

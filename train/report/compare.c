@@ -119,8 +119,8 @@ static bool add_pairs(fwa_compare *t, const fwa_addition_grid *g) {
     if (step > 1) snprintf(steps, sizeof steps, " by %lld", (long long)step);
     for (int r = 0; r < FWA_ADDITION_REGIONS; r++) {
         fwa_compare_column c = {.kind = FWA_COMPARE_PAIRS, .grid = g, .region = (fwa_addition_region)r};
-        snprintf(c.title, sizeof c.title, "pairs of %d widths, %lld to %lld%s: %s trained, %%", g->count,
-                 (long long)g->width[0], (long long)g->width[g->count - 1], steps, names[r]);
+        snprintf(c.title, sizeof c.title, "pairs of %d width%s, %lld to %lld%s: %s trained, %%", g->count,
+                 fwa_plural(g->count), (long long)g->width[0], (long long)g->width[g->count - 1], steps, names[r]);
         good = good && add_column(t, c);
     }
     return good;

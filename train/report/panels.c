@@ -195,6 +195,6 @@ fwa_status fwa_report_figures(const fwa_report *report, const char *folder) {
     FWA_TRY(write_panels(report, folder, widths, WIDTHS, &written));
     FWA_TRY(write_picture(report, folder, "grid", NULL, fwa_report_grids, &written));
     if (report->groups > 1) FWA_TRY(write_picture(report, folder, "ends", NULL, fwa_report_ends, &written));
-    fwa_log_info("%d figures in %s", written, folder);
+    fwa_log_info("%d figure%s in %s", written, fwa_plural(written), folder);
     return FWA_OK;
 }

@@ -291,7 +291,7 @@ static fwa_status leave(queue *q, fwa_status failure) {
     char message[1024];
     snprintf(message, sizeof message, "%s", fwa_error_message());
     if (q->under_way)
-        fwa_log_error("%s; %d point%s under way must save", message, q->under_way, q->under_way == 1 ? "" : "s");
+        fwa_log_error("%s; %d point%s under way must save", message, q->under_way, fwa_plural(q->under_way));
     q->stopped = true;
     fwa_child_stop_all();
     while (q->under_way) {

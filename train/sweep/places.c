@@ -89,8 +89,7 @@ static fwa_status divide(fwa_sweep_places *places, const fwa_sweep_request *r, c
               "--jobs with --launch: say how many GPUs the processes of a point share, with --gpus-per-job G");
     FWA_CHECK(enough || !places->apart || !(r->wants_gpus || r->gpus), FWA_USAGE,
               "%d point%s at once with %d GPU%s each, and %d %s visible: fewer --jobs, or run.backend=cpu",
-              places->count, places->count == 1 ? "" : "s", each, each == 1 ? "" : "s", g->count,
-              g->count == 1 ? "is" : "are");
+              places->count, fwa_plural(places->count), each, fwa_plural(each), g->count, g->count == 1 ? "is" : "are");
     const int granted = (m->granted + places->count - 1) / places->count;
     for (int i = 0; places->apart && i < places->count; i++) {
         fwa_cores_piece(&m->cores, i, places->count, &places->at[i].cores);

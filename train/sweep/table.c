@@ -156,8 +156,8 @@ fwa_status fwa_sweep_table(const fwa_sweep_runs *runs, FILE *out) {
     bool good = g.cell && values;
     if (good) {
         fill_grid(runs, &g, values);
-        fprintf(out, "sweep %s: %d of %d points finished in %s\n", runs->sweep->name, finished, runs->count,
-                runs->folder);
+        fprintf(out, "sweep %s: %d of %d point%s finished in %s\n", runs->sweep->name, finished, runs->count,
+                fwa_plural(runs->count), runs->folder);
         print_grid(&g, out);
         print_unfinished(runs, out);
     }

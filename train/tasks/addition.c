@@ -178,9 +178,9 @@ static fwa_status check_widths(int64_t width_min, int64_t width_max) {
 
 static fwa_status check_example(int64_t T, int64_t need, int64_t width_max, int64_t index) {
     FWA_CHECK(T >= need, FWA_CONFIG,
-              "a sequence has %" PRId64 " tokens; operands of %" PRId64 " digits need %" PRId64
+              "a sequence has %" PRId64 " tokens; operands of %" PRId64 " digit%s need %" PRId64
               " (train.seq_len auto takes what is needed)",
-              T, width_max, need);
+              T, width_max, fwa_plural(width_max), need);
     FWA_CHECK(index >= 0, FWA_USAGE, "example number %" PRId64 "; expected one >= 0", index);
     return FWA_OK;
 }
@@ -232,9 +232,9 @@ static fwa_status check_config(const fwa_config *config, int64_t need) {
     const int64_t seq_len = config->train.seq_len, vocab = config->model.vocab_size;
     FWA_TRY(check_widths(config->task.width_min, config->task.width_max));
     FWA_CHECK(seq_len <= 0 || seq_len >= need, FWA_CONFIG,
-              "train.seq_len is %" PRId64 "; operands of task.width_max %" PRId64 " digits need %" PRId64
+              "train.seq_len is %" PRId64 "; operands of task.width_max %" PRId64 " digit%s need %" PRId64
               " (auto takes what is needed)",
-              seq_len, config->task.width_max, need);
+              seq_len, config->task.width_max, fwa_plural(config->task.width_max), need);
     FWA_CHECK(vocab >= FWA_ADDITION_VOCAB, FWA_CONFIG,
               "model.vocab_size is %" PRId64 "; task addition needs at least %d (256 bytes, begin, end, pad)", vocab,
               FWA_ADDITION_VOCAB);

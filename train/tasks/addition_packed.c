@@ -22,9 +22,9 @@ static const char *const split_name[2] = {[FWA_SPLIT_TRAIN] = "training", [FWA_S
 static fwa_status does_not_fit(const fwa_addition_packed *p, fwa_split split, int64_t update, int64_t rows,
                                const char *remedy) {
     FWA_FAIL(FWA_CONFIG,
-             "train.global_batch is %" PRId64 ", but the %" PRId64 " examples (task.examples) of %s update %" PRId64
+             "train.global_batch is %" PRId64 ", but the %" PRId64 " example%s (task.examples) of %s update %" PRId64
              " need %" PRId64 " sequences of train.seq_len %" PRId64 "; %s",
-             p->sequences, p->examples, split_name[split], update + 1, rows, p->T, remedy);
+             p->sequences, p->examples, fwa_plural(p->examples), split_name[split], update + 1, rows, p->T, remedy);
 }
 
 fwa_status fwa_addition_packed_check(const fwa_addition_packed *p, const int64_t updates[2]) {

@@ -58,8 +58,9 @@ static fwa_status open_split(fwa_source *source, fwa_split split, const char *ke
     const int64_t tokens = fwa_shards_tokens(task->shards[split]);
     source->sequences[split] = (tokens - 1) / source->T;
     FWA_CHECK(source->sequences[split] >= 1, FWA_CONFIG,
-              "%s '%s' has %" PRId64 " tokens in %d files; one sequence of train.seq_len %" PRId64 " needs %" PRId64,
-              key, pattern, tokens, fwa_shards_files(task->shards[split]), source->T, source->T + 1);
+              "%s '%s' has %" PRId64 " token%s in %d file%s; one sequence of train.seq_len %" PRId64 " needs %" PRId64,
+              key, pattern, tokens, fwa_plural(tokens), fwa_shards_files(task->shards[split]),
+              fwa_plural(fwa_shards_files(task->shards[split])), source->T, source->T + 1);
     source->fingerprint = source->fingerprint * 3 + fwa_shards_fingerprint(task->shards[split]);
     return FWA_OK;
 }
