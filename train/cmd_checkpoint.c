@@ -138,6 +138,8 @@ static fwa_status run_list(fwa_world *world, int argc, char **argv) {
 }
 
 typedef struct file_sums {
+    const visit *visit;
+    const char *path; // of the checkpoint
     int files;
     int64_t bytes;
     bool told; // a problem was
@@ -148,14 +150,14 @@ static void tell_file(void *user, const char *file, int64_t bytes, const char *p
     (void)file; // every problem names it
     sums->files++;
     sums->bytes += bytes;
-    if (!problem) return;
+    if (!problem || is_gone(sums->visit, sums->path)) return;
     printf("%s    %s\n", sums->told ? "" : " damaged:\n", problem);
     sums->told = true;
 }
 
 static fwa_status verify_one(visit *v, const char *path, const char *name) {
     char bytes[32];
-    file_sums sums = {0};
+    file_sums sums = {.visit = v, .path = path};
     v->count++;
     printf("  %s ", name);
     fflush(stdout);
