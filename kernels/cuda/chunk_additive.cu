@@ -17,7 +17,7 @@ const char *refusal(const mixer_kit &kit, const fwa_mixer_call *call) {
     const fwa_mixer_options &options = call->options;
     if (!chunk_knows_rate(kit.rate)) return unknown_rate;
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
-    if (options.window > halo_most + 1) return "the window is longer than 4";
+    if (options.window > window_most) return "the window is longer than 8";
     if (options.normalized_read) return "the read is normalised";
     if (call->shape.T > INT32_MAX / 2) return "the sequence is too long";
     return nullptr;
@@ -36,10 +36,12 @@ void plan_gates(const mixer_kit &kit, fwa_bump *kept, layout *l) {
     const int64_t rows = a.H * l->task.chunks * tile_rows_64 * a.B;
     l->task.u = l->gates.u = FWA_TAKE(kept, float, rows);
     l->task.w = l->gates.w = FWA_TAKE(kept, float, rows);
-    if (a.halo > 0) {
+    if (l->task.halo > 0) {
         l->task.pairs = l->gates.pairs = FWA_TAKE(kept, float, rows);
         l->task.far = l->gates.far = FWA_TAKE(kept, float, rows);
-        l->task.band = l->gates.band = FWA_TAKE(kept, float2, rows);
+        l->task.band = l->gates.band = window_made(l->task.halo) == 8
+                                           ? static_cast<void *>(FWA_TAKE(kept, band_of_8, rows))
+                                           : FWA_TAKE(kept, float2, rows);
     }
     l->rate.kind = kit.rate;
     if (energy_of(kit.rate) == energy_kind::mean) l->rate.energy = FWA_TAKE(kept, float, rows / a.group);
@@ -61,7 +63,8 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
                  layout *l) {
     mixer_task &a = l->rate.task;
     chunk_task &t = l->task;
-    const int64_t states = a.B * a.H * t.chunks * a.K * a.V / 8, edges = a.B * t.chunks * (2 * a.halo + 1);
+    if (window_made(t.halo) == 8) t.halo = 7, t.chunks = static_cast<int>(fwa_ceil_div(a.T, tile_rows_64 - t.halo));
+    const int64_t states = a.B * a.H * t.chunks * a.K * a.V / 8, edges = a.B * t.chunks * (2 * t.halo + 1);
     plan_gates(kit, a.save ? saved : scratch, l);
     plan_segments(scratch, l);
     plan_moved_reads(a, backward, scratch, &l->reads);
@@ -72,13 +75,15 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
     }
     const bool resumed = (a.shifted && a.resumed) || a.n > 0;
     if (resumed) {
-        t.first_x = FWA_TAKE(scratch, __nv_bfloat16, a.B * a.Hq * (a.halo + 1) * a.K);
-        t.first_v = FWA_TAKE(scratch, __nv_bfloat16, a.B * a.H * (a.halo + 1) * a.V);
+        t.first_x = FWA_TAKE(scratch, __nv_bfloat16, a.B * a.Hq * (t.halo + 1) * a.K);
+        t.first_v = FWA_TAKE(scratch, __nv_bfloat16, a.B * a.H * (t.halo + 1) * a.V);
     }
     if (!backward) return;
     t.d_states = FWA_TAKE(scratch, uint4, states);
-    if (a.halo > 0) t.band_products = FWA_TAKE(scratch, float, a.B *a.Hq *t.chunks *tile_rows_64 *halo_most);
-    if (a.halo == 0 && !resumed) return;
+    if (t.halo > 0)
+        t.band_products =
+            FWA_TAKE(scratch, float, a.B *a.Hq *t.chunks *tile_rows_64 *band_products_width(window_made(t.halo)));
+    if (t.halo == 0 && !resumed) return;
     t.edge_x = FWA_TAKE(scratch, float, edges *a.Hq *a.K);
     t.edge_v = FWA_TAKE(scratch, float, edges *a.H *a.V);
 }

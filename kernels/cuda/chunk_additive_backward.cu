@@ -27,9 +27,9 @@ template <int K, int V> struct grads_memory {
 };
 
 // In the place of m.p when it has been used.
-struct chunk_sums {
+template <int W> struct chunk_sums {
     part_sums parts;
-    float reach[2][halo_most + 1][64];
+    float reach[2][W == 8 ? 8 : 4][64];
     key_pulls pulls;
 };
 
@@ -45,9 +45,9 @@ struct mask_sums {
 };
 
 // P, D [64,32]: columns 32 group .. of the tile. Masked into m.p and m.d, where blocks of 16 columns beyond the warp's
-// rows are zeros; with a window P o D of the band, [64,3], into `band`.
-template <int K, int V, bool window>
-__device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D)[16], const tile_mask<window> &mask,
+// rows are zeros; with a window P o D of the band, in `band`.
+template <int K, int V, int W>
+__device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D)[16], const tile_mask<W> &mask,
                                 float *band) {
     const place at;
     float row[2] = {}, column[2][4] = {};
@@ -61,10 +61,10 @@ __device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D
             float both[8], weight[8];
 #pragma unroll
             for (int n = 0; n < 8; n++) both[n] = P[j * 8 + n] * D[j * 8 + n];
-            if (block + window < at.warp)
-                weigh_block<window, true>(mask, rows, s0, both, weight, row, column[j], band);
+            if (block + (W > 1) < at.warp)
+                weigh_block<W, true>(mask, rows, s0, both, weight, row, column[j], band);
             else
-                weigh_block<window, false>(mask, rows, s0, both, weight, row, column[j], band);
+                weigh_block<W, false>(mask, rows, s0, both, weight, row, column[j], band);
 #pragma unroll
             for (int n = 0; n < 8; n++) P[j * 8 + n] *= weight[n], D[j * 8 + n] *= weight[n];
             fragment(pairs, P, j);
@@ -80,7 +80,7 @@ __device__ mask_sums apply_mask(grads_memory<K, V> &m, float (&P)[16], float (&D
 }
 
 // One chunk of one head.
-template <int K, int V, bool window> struct grads_block {
+template <int K, int V, int W> struct grads_block {
     const chunk_task &a;
     const chunk_rate &rate;
     grads_memory<K, V> &m;
@@ -90,7 +90,7 @@ template <int K, int V, bool window> struct grads_block {
     operand_tile q, x, v_tile, d_o, p, d, state, d_state;
     operand_tile q_columns, x_columns, d_o_columns, state_columns, d_state_columns, x_rows, v_rows, state_rows,
         d_state_rows;
-    tile_mask<window> mask;
+    tile_mask<W> mask;
 
     __device__ grads_block(const chunk_task &task, const chunk_rate &rates, grads_memory<K, V> &memory, int batch,
                            int value, int chunk)
@@ -100,7 +100,8 @@ template <int K, int V, bool window> struct grads_block {
           x_columns(x, own_columns<K>(at.group)), d_o_columns(d_o, own_columns<V>(at.group)),
           state_columns(state, own_columns<K>(at.group, V)), d_state_columns(d_state, own_columns<K>(at.group, V)),
           x_rows(x, at.group * 2048), v_rows(v_tile, at.group * 2048), state_rows(state, at.group * (V / 2) * 64),
-          d_state_rows(d_state, at.group * (V / 2) * 64), mask{m.u, m.w, m.far, a.band + gates, a.halo} {}
+          d_state_rows(d_state, at.group * (V / 2) * 64), mask{m.u, m.w, m.far, bands_of<W>(a) + gates, halo_of<W>(a)} {
+    }
 
     __device__ __nv_bfloat16 *q_half() const {
         return m.q + own_columns<K>(at.group);
@@ -119,9 +120,9 @@ template <int K, int V, bool window> struct grads_block {
         m.w[thread] = a.w[gates + thread];
         if (thread >= a.halo && t < a.T) prefetch_scalars(rate.task, b, h, t);
         if (rate.energy) prefetch(rate.energy + static_cast<int64_t>(blockIdx.x) * 64 + thread);
-        if (!window) return;
+        if (W == 1) return;
         m.far[thread] = a.far[gates + thread], m.pairs[thread] = a.pairs[gates + thread];
-        prefetch(a.band + gates + thread);
+        prefetch(bands_of<W>(a) + gates + thread);
     }
 
     // Everything into shared memory; dS' into the second level of the cache where there is one tile for states.
@@ -178,7 +179,7 @@ template <int K, int V, bool window> struct grads_block {
         products_wait<0>();
         products_done(P);
         products_done(D);
-        return apply_mask<K, V, window>(m, P, D, mask, band);
+        return apply_mask<K, V, W>(m, P, D, mask, band);
     }
 
     // dq = diag(h) Y; returns Q_i . Y_i of the thread's rows.
@@ -273,11 +274,11 @@ template <int K, int V, bool window> struct grads_block {
     }
 
     // By the first two warps, every other row each, beside what the others store; who needs the pulls waits for them.
-    __device__ void write_scalars(chunk_sums &sums, const float *band) const {
+    __device__ void write_scalars(chunk_sums<W> &sums, const float *band) const {
         const gate_rows rows = {m.u, m.w, m.pairs};
         const int odd = at.thread / 32, r = at.lane * 2 + odd;
         gate_pair pair;
-        if constexpr (window)
+        if constexpr (W > 1)
             pair = window_gate_grads(rows, mask, sums.parts, band, sums.reach[odd], at.lane);
         else
             pair = plain_gate_grads(rows, sums.parts, at.lane);
@@ -302,15 +303,16 @@ template <int K, int V, bool window> struct grads_block {
     }
 };
 
-template <int K, int V, bool window>
+template <int K, int V, int W>
 __global__ void __launch_bounds__(threads, 2)
     chunk_grads_kernel(const __grid_constant__ chunk_task a, const __grid_constant__ chunk_rate rate) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<grads_memory<K, V> *>(memory);
-    auto &kept = *reinterpret_cast<chunk_sums *>(m.p);
+    static_assert(sizeof(chunk_sums<W>) <= sizeof m.p);
+    auto &kept = *reinterpret_cast<chunk_sums<W> *>(m.p);
     const int c = static_cast<int>(blockIdx.x) % a.chunks, head = static_cast<int>(blockIdx.x) / a.chunks;
-    const grads_block<K, V, window> block(a, rate, m, head / a.H, head % a.H, c);
-    float *band = a.band_products + static_cast<int64_t>(blockIdx.x) * (64 * halo_most);
+    const grads_block<K, V, W> block(a, rate, m, head / a.H, head % a.H, c);
+    float *band = a.band_products + static_cast<int64_t>(blockIdx.x) * (64 * band_products_width(W));
     float dq[K / 4], dx[K / 4], dv[V / 4];
     uint32_t dq_pairs[K / 8];
     block.load();
@@ -329,9 +331,9 @@ __global__ void __launch_bounds__(threads, 2)
     block.write_keys(dx, kept.pulls);
 }
 
-template <int K, int V, bool window>
+template <int K, int V, int W>
 fwa_status launch_grads(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate) {
-    const auto kernel = chunk_grads_kernel<K, V, window>;
+    const auto kernel = chunk_grads_kernel<K, V, W>;
     constexpr int bytes = sizeof(grads_memory<K, V>);
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * task.chunks), threads, bytes, stream, task, rate);
@@ -339,7 +341,10 @@ fwa_status launch_grads(cudaStream_t stream, const chunk_task &task, const chunk
 }
 
 template <int K, int V> fwa_status pick_grads(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate) {
-    return task.halo > 0 ? launch_grads<K, V, true>(stream, task, rate) : launch_grads<K, V, false>(stream, task, rate);
+    const int W = window_made(task.halo);
+    return W == 1   ? launch_grads<K, V, 1>(stream, task, rate)
+           : W == 4 ? launch_grads<K, V, 4>(stream, task, rate)
+                    : launch_grads<K, V, 8>(stream, task, rate);
 }
 
 } // namespace

@@ -17,13 +17,13 @@ using namespace fwa;
 constexpr int threads = 128;
 
 // Shared memory of a block.
-template <int K, bool window> struct forward_memory {
+template <int K, int W> struct forward_memory {
     __nv_bfloat16 q[64 * K];
     __nv_bfloat16 x[2][64 * K];
     __nv_bfloat16 v[2][64 * 64];
     __nv_bfloat16 p[64 * 64]; // masked, then o
     float u[2][64], w[2][64], leave[2][64], history[2][64];
-    float far[window ? 64 : 1];
+    float far[W > 1 ? 64 : 1];
     int hq; // h / group where registers are short: divisions are long
 };
 
@@ -32,28 +32,27 @@ struct row_gates {
     float u, w, last, far;
 };
 
-template <bool window> __device__ row_gates read_gates(const chunk_task &a, int64_t head, int c, int row) {
+template <int W> __device__ row_gates read_gates(const chunk_task &a, int64_t head, int c, int row) {
     const int64_t at = (head * a.chunks + c) * 64;
     row_gates g = {a.u[at + row], a.w[at + row], a.u[at + 63], 0.0f};
-    if (window) {
+    if (W > 1) {
         g.far = a.far[at + row];
-        prefetch(a.band + at + row);
+        prefetch(bands_of<W>(a) + at + row);
     }
     return g;
 }
 
-template <int K, bool window>
-__device__ void write_gates(forward_memory<K, window> &m, int stage, int row, const row_gates &g) {
+template <int K, int W> __device__ void write_gates(forward_memory<K, W> &m, int stage, int row, const row_gates &g) {
     m.u[stage][row] = g.u;
     m.w[stage][row] = g.w;
     m.history[stage][row] = power2(g.u);
-    if (!window) m.leave[stage][row] = g.w * power2(g.last - g.u);
-    if (window) m.far[row] = g.far;
+    if (W == 1) m.leave[stage][row] = g.w * power2(g.last - g.u);
+    if (W > 1) m.far[row] = g.far;
 }
 
 // Masked P of the tile, bf16, into shared memory. Blocks of 16 columns beyond the warp's rows are zeros.
-template <int K, bool window>
-__device__ void masked_reads(forward_memory<K, window> &m, const tile_mask<window> &mask, float (&P)[32], int warp) {
+template <int K, int W>
+__device__ void masked_reads(forward_memory<K, W> &m, const tile_mask<W> &mask, float (&P)[32], int warp) {
     const int lane = threadIdx.x % 32, t = lane % 4, i = warp * 16 + lane / 4;
     const mask_rows rows(mask, i);
     __nv_bfloat16 *to = m.p + swizzled<64>(warp * 16 + lane % 16, lane / 16 * 8);
@@ -62,14 +61,14 @@ __device__ void masked_reads(forward_memory<K, window> &m, const tile_mask<windo
         uint32_t pairs[4] = {};
         if (j <= warp) {
             float weight[8] = {};
-            if (j + window < warp)
+            if (j + (W > 1) < warp)
                 far_block(weight, mask, rows, j * 16 + t * 2);
-            else if (window)
+            else if (W > 1)
                 mask_block(weight, mask, rows, j * 16 + t * 2);
 #pragma unroll
             for (int n = 0; n < 8; n++) {
                 const int s = j * 16 + n / 4 * 8 + t * 2 + n % 2, high = n % 4 / 2;
-                if (!window && j == warp) weight[n] = mask.at(i + high * 8, s, rows.u[high]);
+                if (W == 1 && j == warp) weight[n] = mask.at(i + high * 8, s, rows.u[high]);
                 P[j * 8 + n] *= weight[n];
             }
             fragment(pairs, P, j);
@@ -79,14 +78,14 @@ __device__ void masked_reads(forward_memory<K, window> &m, const tile_mask<windo
     }
 }
 
-template <int K, bool window> struct forward_block {
+template <int K, int W> struct forward_block {
     const chunk_task &a;
-    forward_memory<K, window> &m;
+    forward_memory<K, W> &m;
     operand_tile q, x, p;
     int b, h, slice, slices, warp;
 
     __device__ int hq() const {
-        return window ? h / a.group : m.hq;
+        return W > 1 ? h / a.group : m.hq;
     }
     __device__ void load_x_v(int c) const {
         load_keys<K, threads>(m.x[c % 2], threadIdx.x, a, b, hq(), c);
@@ -118,28 +117,28 @@ template <int K, bool window> struct forward_block {
     }
 };
 
-template <int K, bool window>
+template <int K, int W>
 __global__ void __launch_bounds__(threads, forward_blocks)
     chunk_forward_kernel(const __grid_constant__ chunk_task a, int slices) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    auto &m = *reinterpret_cast<forward_memory<K, window> *>(memory);
+    auto &m = *reinterpret_cast<forward_memory<K, W> *>(memory);
     const int piece = static_cast<int>(blockIdx.x) / a.segments, segment = static_cast<int>(blockIdx.x) % a.segments;
     const int head = piece / slices, thread = static_cast<int>(threadIdx.x), begin = segment * a.length,
               end = min(begin + a.length, a.chunks);
-    const forward_block<K, window> at = {a,
-                                         m,
-                                         operand_tile(m.q),
-                                         operand_tile(m.x[0]),
-                                         operand_tile(m.p),
-                                         head / a.H,
-                                         head % a.H,
-                                         piece % slices,
-                                         slices,
-                                         thread / 32};
+    const forward_block<K, W> at = {a,
+                                    m,
+                                    operand_tile(m.q),
+                                    operand_tile(m.x[0]),
+                                    operand_tile(m.p),
+                                    head / a.H,
+                                    head % a.H,
+                                    piece % slices,
+                                    slices,
+                                    thread / 32};
     const int v = at.slice * 64, t = thread % 4;
     float S[K / 2];
     get_state<K>(S, a.segments > 1 ? segment_state(a, segment, K, slices * 64) : a.S0, at.b, at.h, v + at.warp * 16);
-    if (!window) {
+    if (W == 1) {
         if (thread == 0) m.hq = at.h / a.group;
         __syncthreads();
     }
@@ -147,7 +146,7 @@ __global__ void __launch_bounds__(threads, forward_blocks)
     at.load_q(begin);
     copy_commit();
     row_gates gates = {};
-    if (thread < 64) gates = read_gates<window>(a, head, begin, thread);
+    if (thread < 64) gates = read_gates<W>(a, head, begin, thread);
     for (int c = begin; c < end; c++) {
         const int stage = c % 2;
         if (thread < 64) write_gates(m, stage, thread, gates);
@@ -156,17 +155,17 @@ __global__ void __launch_bounds__(threads, forward_blocks)
         __syncthreads();
         if (c + 1 < end) {
             at.load_x_v(c + 1);
-            if (thread < 64) gates = read_gates<window>(a, head, c + 1, thread);
+            if (thread < 64) gates = read_gates<W>(a, head, c + 1, thread);
         }
-        const tile_mask<window> mask = {m.u[stage], m.w[stage], m.far,
-                                        a.band + (static_cast<int64_t>(head) * a.chunks + c) * 64, a.halo};
+        const tile_mask<W> mask = {m.u[stage], m.w[stage], m.far,
+                                   bands_of<W>(a) + (static_cast<int64_t>(head) * a.chunks + c) * 64, halo_of<W>(a)};
         float O[32];
         {
             float P[32];
             at.reads(P, stage);
             masked_reads(m, mask, P, at.warp);
         }
-        if (window && thread < 64) m.leave[stage][thread] = mask.at(63, thread, m.u[stage][63]);
+        if (W > 1 && thread < 64) m.leave[stage][thread] = mask.at(63, thread, m.u[stage][63]);
         {
             uint32_t rows[K / 16][4];
 #pragma unroll
@@ -212,19 +211,24 @@ __global__ void __launch_bounds__(threads, forward_blocks)
 
 namespace fwa {
 
-template <int K, bool window> fwa_status launch_forward(cudaStream_t stream, const chunk_task &task, int V) {
-    const auto kernel = chunk_forward_kernel<K, window>;
-    constexpr int bytes = sizeof(forward_memory<K, window>);
+template <int K, int W> fwa_status launch_forward(cudaStream_t stream, const chunk_task &task, int V) {
+    const auto kernel = chunk_forward_kernel<K, W>;
+    constexpr int bytes = sizeof(forward_memory<K, W>);
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.H * (V / 64) * task.segments), threads, bytes, stream, task,
                V / 64);
     return FWA_OK;
 }
 
+template <int K> fwa_status pick_forward(cudaStream_t stream, const chunk_task &task, int V) {
+    const int W = window_made(task.halo);
+    return W == 1   ? launch_forward<K, 1>(stream, task, V)
+           : W == 4 ? launch_forward<K, 4>(stream, task, V)
+                    : launch_forward<K, 8>(stream, task, V);
+}
+
 fwa_status chunk_additive_forward(cudaStream_t stream, const chunk_task &task, int K, int V) {
-    if (task.halo > 0)
-        return K == 64 ? launch_forward<64, true>(stream, task, V) : launch_forward<128, true>(stream, task, V);
-    return K == 64 ? launch_forward<64, false>(stream, task, V) : launch_forward<128, false>(stream, task, V);
+    return K == 64 ? pick_forward<64>(stream, task, V) : pick_forward<128>(stream, task, V);
 }
 
 } // namespace fwa

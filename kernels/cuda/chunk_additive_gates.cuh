@@ -25,9 +25,9 @@ struct key_pulls {
 
 // Weights M_is of the thread's entries of a block of 16 columns from s on (mask_block in chunk.cuh). both: of P o D.
 // Adds its sums over the block: of a row weighted, of a column what a gradient of the pairs' weights is made of. `band`
-// takes that of a window, [64,3]. below: the block ends before it.
-template <bool window, bool below>
-__device__ inline void weigh_block(const tile_mask<window> &mask, const mask_rows &rows, int s, const float (&both)[8],
+// takes that of a window (chunk.cuh). below: the block ends before it.
+template <int W, bool below>
+__device__ inline void weigh_block(const tile_mask<W> &mask, const mask_rows &rows, int s, const float (&both)[8],
                                    float (&weight)[8], float (&row)[2], float (&column)[4], float *band) {
     if constexpr (below) {
         const mask_columns columns(mask, rows, s);
@@ -45,19 +45,24 @@ __device__ inline void weigh_block(const tile_mask<window> &mask, const mask_row
             column[c] += columns.decay[c] * sum;
         }
     } else {
-        if constexpr (window) mask_block(weight, mask, rows, s);
+        if constexpr (W > 1) mask_block(weight, mask, rows, s);
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             const int at = s + c / 2 * 8 + c % 2;
-            const float u_s = mask.u[window ? min(at + mask.halo, 63) : at], w_s = window ? 0.0f : mask.w[at];
+            const float u_s = mask.u[W > 1 ? min(at + mask.halo, 63) : at], w_s = W > 1 ? 0.0f : mask.w[at];
 #pragma unroll
             for (int high = 0; high < 2; high++) {
                 const int n = c / 2 * 4 + high * 2 + c % 2, d = rows.i + high * 8 - at;
-                const float decay = d >= (window ? mask.halo : 0) ? power2(rows.u[high] - u_s) : 0.0f;
-                if constexpr (!window) weight[n] = w_s * decay;
+                const float decay = d >= (W > 1 ? mask.halo : 0) ? power2(rows.u[high] - u_s) : 0.0f;
+                if constexpr (W == 1) weight[n] = w_s * decay;
                 column[c] += decay * both[n];
                 row[high] += weight[n] * both[n];
-                if (window && d >= 0 && d < mask.halo) band[at * halo_most + d] = both[n];
+                if (W == 4 && d >= 0 && d < mask.halo) band[at * 3 + d] = both[n];
+            }
+            if constexpr (W == 8) {
+                const int d = rows.i - at;
+                const float of_step = d >= 0 ? both[c / 2 * 4 + c % 2] : both[c / 2 * 4 + 2 + c % 2];
+                if (d >= -8 && d < 8) band[at * 8 + rows.i % 8] = of_step;
             }
         }
     }
@@ -89,11 +94,21 @@ __device__ inline gate_pair plain_gate_grads(const gate_rows &m, const part_sums
     return to;
 }
 
+// P o D of pair s behind the steps s + d, d < W - 1; 0 behind the tile.
+template <int W> __device__ inline void close_products(float (&close)[W - 1], const float *band, int s, int halo) {
+#pragma unroll
+    for (int d = 0; d < W - 1; d++) {
+        const int at = W == 8 ? s * 8 + (s + d) % 8 : s * 3 + d;
+        close[d] = d < halo && s + d < 64 ? band[at] : 0.0f;
+    }
+}
+
 // The same with a window. R_s(t), the gradient of what step t writes of pair s, for t = s .. s + halo:
 //   R_s(t) = sum_{i >= t} e^{u_i - u_t} G_is + e^{u_C - u_t} L_s      dw_t = sum_{s in I_t} R_s(t)
 //   dlg_t = sum_{i >= t} (sum_s M_is G_is + h_i Q_i . Y_i - w_i dw_i) + sum_s M_Cs L_s + h_C <S, dS'>
-// reach: scratch.
-__device__ inline gate_pair window_gate_grads(const gate_rows &m, const tile_mask<true> &mask, const part_sums &parts,
+// reach: scratch [W,64].
+template <int W>
+__device__ inline gate_pair window_gate_grads(const gate_rows &m, const tile_mask<W> &mask, const part_sums &parts,
                                               const float *band, float (*reach)[64], int lane) {
     const int halo = mask.halo;
     float behind[2], leaving = 0.0f, state = 0.0f;
@@ -103,19 +118,18 @@ __device__ inline gate_pair window_gate_grads(const gate_rows &m, const tile_mas
     for (int half = 0; half < 2; half++) {
         const int s = lane + half * 32;
         const float L = parts.leave[0][s] + parts.leave[1][s];
-        float close[halo_most], R = L;
-#pragma unroll
-        for (int d = 0; d < halo_most; d++) close[d] = d < halo && s + d < 64 ? band[s * halo_most + d] : 0.0f;
+        float close[W - 1], R = L;
+        close_products<W>(close, band, s, halo);
         leaving += mask.at(63, s, m.u[63]) * L;
 #pragma unroll
-        for (int d = halo_most; d >= 0; d--) {
+        for (int d = W - 1; d >= 0; d--) {
             const int t = s + d;
             if (d > halo || t > 63) continue;
             if (d == halo)
                 R = (parts.column[0][s] + parts.column[1][s]) + (parts.column[2][s] + parts.column[3][s]) +
                     power2(m.u[63] - m.u[t]) * L;
             else
-                R = close[min(d, halo_most - 1)] + (t < 63 ? power2(m.u[t + 1] - m.u[t]) : 1.0f) * R;
+                R = close[min(d, W - 2)] + (t < 63 ? power2(m.u[t + 1] - m.u[t]) : 1.0f) * R;
             reach[d][s] = R;
         }
     }

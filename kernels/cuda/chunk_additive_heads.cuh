@@ -19,10 +19,10 @@ template <int K, int V> struct value_tiles {
 template <int K, int V> constexpr int value_stages = K *V == 128 * 128 ? 1 : 2;
 
 // Of a head, until its gates have their gradients.
-template <bool window> struct value_sums {
-    float u[64], w[64], far[window ? 64 : 4];
-    float band[window ? 64 * halo_most : 4]; // of P o D
-    float reach[window ? halo_most + 1 : 1][window ? 64 : 4];
+template <int W> struct value_sums {
+    float u[64], w[64], far[W > 1 ? 64 : 4];
+    float band[W > 1 ? 64 * band_products_width(W) : 4]; // of P o D
+    float reach[W][W > 1 ? 64 : 4];
     part_sums parts;
 };
 
@@ -37,16 +37,16 @@ template <int K, int V> struct shared_tiles {
 };
 
 // Heads whose sums are kept, and places for them and for what is loaded.
-template <int K, int V, bool window>
+template <int K, int V, int W>
 constexpr int value_places = (shared_bytes_most - static_cast<int>(sizeof(shared_tiles<K, V>))) /
-                             static_cast<int>(sizeof(value_sums<window>));
-template <int K, int V, bool window>
-constexpr int values_kept = value_places<K, V, window> - value_stages<K, V> + 1 < shared_warps
-                                ? value_places<K, V, window> - value_stages<K, V> + 1
-                                : shared_warps;
+                             static_cast<int>(sizeof(value_sums<W>));
+template <int K, int V, int W>
+constexpr int values_kept =
+    value_places<K, V, W> - value_stages<K, V> + 1 < shared_warps ? value_places<K, V, W> - value_stages<K, V> + 1
+                                                                  : shared_warps;
 
-template <int K, int V, bool window> struct shared_memory : shared_tiles<K, V> {
-    value_sums<window> sums[values_kept<K, V, window> + value_stages<K, V> - 1];
+template <int K, int V, int W> struct shared_memory : shared_tiles<K, V> {
+    value_sums<W> sums[values_kept<K, V, W> + value_stages<K, V> - 1];
 };
 
 // Both sides at a barrier, each from its own code.
@@ -55,9 +55,9 @@ __device__ inline void meet_sides() {
 }
 
 // What both sides know of a chunk of a value head.
-template <int K, int V, bool window> struct value_block {
+template <int K, int V, int W> struct value_block {
     const chunk_task &a;
-    shared_memory<K, V, window> &m;
+    shared_memory<K, V, W> &m;
     int b, hq, c, group, warp, turn; // group and warp of the side, of which the compiler knows that a warp has one
     // Where the thread's pieces of the next head to load are, and whether its rows all are steps of the sequence.
     struct {
@@ -78,11 +78,11 @@ template <int K, int V, bool window> struct value_block {
     __device__ value_tiles<K, V> &tiles() const {
         return m.head[turn % value_stages<K, V>];
     }
-    __device__ value_sums<window> &sums() const {
-        return m.sums[turn % (values_kept<K, V, window> + value_stages<K, V> - 1)];
+    __device__ value_sums<W> &sums() const {
+        return m.sums[turn % (values_kept<K, V, W> + value_stages<K, V> - 1)];
     }
-    __device__ tile_mask<window> mask() const {
-        return {sums().u, sums().w, sums().far, a.band + gates_at(), a.halo};
+    __device__ tile_mask<W> mask() const {
+        return {sums().u, sums().w, sums().far, bands_of<W>(a) + gates_at(), halo_of<W>(a)};
     }
 
     __device__ void load_gates(int thread) const {
@@ -91,7 +91,7 @@ template <int K, int V, bool window> struct value_block {
             copy_async(sums().u + piece, a.u + gates_at() + piece);
         else if (thread < 32)
             copy_async(sums().w + piece, a.w + gates_at() + piece);
-        else if (window && thread < 48)
+        else if (W > 1 && thread < 48)
             copy_async(sums().far + piece, a.far + gates_at() + piece);
     }
     __device__ const __nv_bfloat16 *first_piece(const chunk_view &view, int thread) const {

@@ -16,8 +16,8 @@ using namespace fwa;
 
 constexpr int threads = 128;
 
-// What a pass carries: states forward, without and with a window; gradients of states.
-enum class carried { states, window_states, gradients };
+// What a pass carries: states forward, without a window, with one of up to 4 and of up to 8; gradients of states.
+enum class carried { states, states_4, states_8, gradients };
 
 template <int K> struct scan_memory {
     __nv_bfloat16 by[2][64 * K];     // x or q
@@ -47,7 +47,8 @@ template <int K, carried what> struct scan_block {
     __device__ float weight(int c, int row) const {
         const int64_t at = (head * a.chunks + c) * 64;
         if constexpr (what == carried::gradients) return row < a.halo ? 0.0f : power2(a.u[at + row]);
-        const tile_mask<what == carried::window_states> mask = {a.u + at, a.w + at, a.far + at, a.band + at, a.halo};
+        constexpr int W = what == carried::states ? 1 : what == carried::states_4 ? 4 : 8;
+        const tile_mask<W> mask = {a.u + at, a.w + at, a.far + at, bands_of<W>(a) + at, halo_of<W>(a)};
         return mask.at(63, row, a.u[at + 63]);
     }
     __device__ float history(int c) const {
@@ -137,8 +138,10 @@ fwa_status find_starts(cudaStream_t stream, const chunk_task &task, const chunk_
 }
 
 template <int K> fwa_status starts(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int V) {
-    return task.halo > 0 ? find_starts<K, carried::window_states>(stream, task, task.S0, call, V)
-                         : find_starts<K, carried::states>(stream, task, task.S0, call, V);
+    const int W = window_made(task.halo);
+    return W == 1   ? find_starts<K, carried::states>(stream, task, task.S0, call, V)
+           : W == 4 ? find_starts<K, carried::states_4>(stream, task, task.S0, call, V)
+                    : find_starts<K, carried::states_8>(stream, task, task.S0, call, V);
 }
 
 } // namespace

@@ -41,7 +41,7 @@ __device__ float2 add_scaled(float (&sum)[K / 4], const float (&d)[K / 4], float
 }
 
 // P, once for all heads, by the side of queries.
-template <int K, int V, bool window> __device__ void keep_reads(const value_block<K, V, window> &block) {
+template <int K, int V, int W> __device__ void keep_reads(const value_block<K, V, W> &block) {
     const place at;
     const operand_tile q(block.m.q), x_rows(operand_tile(block.m.x), block.group * 2048);
     float P[16];
@@ -58,10 +58,10 @@ template <int K, int V, bool window> __device__ void keep_reads(const value_bloc
 
 // E += D o M of this thread's entries, columns 32 group .. of the tile; P o M for the other side, and the sums of P o
 // D.
-template <int K, int V, bool window>
-__device__ void add_masked(const value_block<K, V, window> &block, float (&E)[16], const float (&D)[16]) {
+template <int K, int V, int W>
+__device__ void add_masked(const value_block<K, V, W> &block, float (&E)[16], const float (&D)[16]) {
     const place at;
-    const tile_mask<window> mask = block.mask();
+    const tile_mask<W> mask = block.mask();
     part_sums &parts = block.sums().parts;
     float row[2] = {}, column[2][4] = {};
     const mask_rows rows(mask, at.row);
@@ -74,10 +74,10 @@ __device__ void add_masked(const value_block<K, V, window> &block, float (&E)[16
         float both[8], weight[8];
 #pragma unroll
         for (int n = 0; n < 8; n++) both[n] = P[n] * D[j * 8 + n];
-        if (tile_block + window < block.warp)
-            weigh_block<window, true>(mask, rows, s0, both, weight, row, column[j], block.sums().band);
+        if (tile_block + (W > 1) < block.warp)
+            weigh_block<W, true>(mask, rows, s0, both, weight, row, column[j], block.sums().band);
         else
-            weigh_block<window, false>(mask, rows, s0, both, weight, row, column[j], block.sums().band);
+            weigh_block<W, false>(mask, rows, s0, both, weight, row, column[j], block.sums().band);
 #pragma unroll
         for (int n = 0; n < 8; n++) E[j * 8 + n] += weight[n] * D[j * 8 + n], weight[n] *= P[n];
         uint32_t pairs[4];
@@ -114,17 +114,17 @@ template <int K, int V> __device__ void keep_state_sum(const value_tiles<K, V> &
 }
 
 // Gradients of the gates of heads from `first` to before `end`, a head a warp; adds those of the energies.
-template <int K, int V, bool window>
-__device__ void write_scalars(value_block<K, V, window> block, const chunk_rate &rate, int first, int end,
+template <int K, int V, int W>
+__device__ void write_scalars(value_block<K, V, W> block, const chunk_rate &rate, int first, int end,
                               float (&energy)[2]) {
     const place at;
     const chunk_task &a = block.a;
     block.turn = first + at.thread / 32;
     if (block.turn >= end) return;
-    value_sums<window> &sums = block.sums();
-    const gate_rows gates = {sums.u, sums.w, window ? a.pairs + block.gates_at() : nullptr};
+    value_sums<W> &sums = block.sums();
+    const gate_rows gates = {sums.u, sums.w, W > 1 ? a.pairs + block.gates_at() : nullptr};
     gate_pair pair;
-    if constexpr (window)
+    if constexpr (W > 1)
         pair = window_gate_grads(gates, block.mask(), sums.parts, sums.band, sums.reach, at.lane);
     else
         pair = plain_gate_grads(gates, sums.parts, at.lane);
@@ -132,10 +132,10 @@ __device__ void write_scalars(value_block<K, V, window> block, const chunk_rate 
 }
 
 // What the energies ask of the keys, from the warps' parts; all threads come here.
-template <int K, int V, bool window>
-__device__ void sum_energies(const value_block<K, V, window> &block, const float (&energy)[2]) {
+template <int K, int V, int W>
+__device__ void sum_energies(const value_block<K, V, W> &block, const float (&energy)[2]) {
     const place at;
-    shared_memory<K, V, window> &m = block.m;
+    shared_memory<K, V, W> &m = block.m;
     m.energy[at.thread / 32][at.lane * 2] = energy[0], m.energy[at.thread / 32][at.lane * 2 + 1] = energy[1];
     meet_sides();
     if (at.thread >= 64) return;
@@ -143,12 +143,12 @@ __device__ void sum_energies(const value_block<K, V, window> &block, const float
     for (int warp = 0; warp < shared_warps; warp++) sum += m.energy[warp][at.thread];
     m.pulls.energy[at.thread] = sum;
     barrier_of(1, 64);
-    pulls(window ? block.a.pairs + block.gates_at() : nullptr, m.pulls, at.thread, block.a.halo);
+    pulls(W > 1 ? block.a.pairs + block.gates_at() : nullptr, m.pulls, at.thread, block.a.halo);
 }
 
 // One value head on the side of queries. fetch: asks for the next one's tiles.
-template <int K, int V, bool window, class next>
-__device__ __forceinline__ void query_side(const value_block<K, V, window> &block, float (&dq)[K / 4], float (&E)[16],
+template <int K, int V, int W, class next>
+__device__ __forceinline__ void query_side(const value_block<K, V, W> &block, float (&dq)[K / 4], float (&E)[16],
                                            const next &fetch) {
     const place at;
     value_tiles<K, V> &tiles = block.tiles();
@@ -178,12 +178,11 @@ __device__ __forceinline__ void query_side(const value_block<K, V, window> &bloc
 }
 
 // One value head on the side of keys, which waits for P o M when it has done all else.
-template <int K, int V, bool window, class next>
-__device__ __forceinline__ void key_side(const value_block<K, V, window> &block, float (&dx)[K / 4],
-                                         const next &fetch) {
+template <int K, int V, int W, class next>
+__device__ __forceinline__ void key_side(const value_block<K, V, W> &block, float (&dx)[K / 4], const next &fetch) {
     const place at;
     value_tiles<K, V> &tiles = block.tiles();
-    const tile_mask<window> mask = block.mask();
+    const tile_mask<W> mask = block.mask();
     const operand_tile x(block.m.x), v_tile(tiles.v), d_o_columns(operand_tile(tiles.d_o), own_columns<V>(block.group)),
         d_state(tiles.d_state), d_state_rows(d_state, block.group * (V / 2) * 64),
         d_state_columns(d_state, own_columns<K>(block.group, V)), masked(block.m.masked);
@@ -223,7 +222,7 @@ __device__ __forceinline__ void key_side(const value_block<K, V, window> &block,
 }
 
 // E, in bf16, to where both sides find it.
-template <int K, int V, bool window> __device__ void place_sums(shared_memory<K, V, window> &m, const float (&E)[16]) {
+template <int K, int V, int W> __device__ void place_sums(shared_memory<K, V, W> &m, const float (&E)[16]) {
     const place at;
 #pragma unroll
     for (int j = 0; j < 2; j++) {
@@ -235,8 +234,7 @@ template <int K, int V, bool window> __device__ void place_sums(shared_memory<K,
 }
 
 // dq += E X, out; dx += E^T Q and what the energies add, out.
-template <int K, int V, bool window>
-__device__ void finish_queries(const value_block<K, V, window> &block, float (&dq)[K / 4]) {
+template <int K, int V, int W> __device__ void finish_queries(const value_block<K, V, W> &block, float (&dq)[K / 4]) {
     const place at;
     const chunk_task &a = block.a;
     const operand_tile e(block.m.dv), x_columns(operand_tile(block.m.x), own_columns<K>(block.group));
@@ -255,8 +253,8 @@ __device__ void finish_queries(const value_block<K, V, window> &block, float (&d
     place_rows<K>(half, pairs);
     if (a.dq.data) copy_rows<K>(half, a.dq.row(block.b, first, block.hq), a.dq.time, a.halo, a.T - first);
 }
-template <int K, int V, bool window>
-__device__ void finish_keys(const value_block<K, V, window> &block, const chunk_rate &rate, float (&dx)[K / 4]) {
+template <int K, int V, int W>
+__device__ void finish_keys(const value_block<K, V, W> &block, const chunk_rate &rate, float (&dx)[K / 4]) {
     const place at;
     const chunk_task &a = block.a;
     const operand_tile e(block.m.dv), q_columns(operand_tile(block.m.q), own_columns<K>(block.group));
@@ -279,14 +277,14 @@ __device__ void finish_keys(const value_block<K, V, window> &block, const chunk_
 }
 
 // The loop over value heads of one side; both come to the same barriers.
-template <int K, int V, bool window, class side>
-__device__ __forceinline__ void each_head(value_block<K, V, window> &block, const chunk_rate &rate, float (&energy)[2],
+template <int K, int V, int W, class side>
+__device__ __forceinline__ void each_head(value_block<K, V, W> &block, const chunk_rate &rate, float (&energy)[2],
                                           const side &work) {
     constexpr int ahead = value_stages<K, V> - 1;
     const place at;
     const int group = block.a.group;
-    for (int first = 0; first < group; first += values_kept<K, V, window>) {
-        const int end = min(first + values_kept<K, V, window>, group);
+    for (int first = 0; first < group; first += values_kept<K, V, W>) {
+        const int end = min(first + values_kept<K, V, W>, group);
         for (int turn = first; turn < end; turn++) {
             if (ahead == 0) {
                 meet_sides();
@@ -310,30 +308,30 @@ __device__ __forceinline__ void each_head(value_block<K, V, window> &block, cons
         write_scalars(block, rate, first, end, energy);
     }
 }
-template <int K, int V, bool window>
-__device__ void meet_at_end(const value_block<K, V, window> &block, const chunk_rate &rate, const float (&energy)[2]) {
+template <int K, int V, int W>
+__device__ void meet_at_end(const value_block<K, V, W> &block, const chunk_rate &rate, const float (&energy)[2]) {
     if (rate.energy) sum_energies(block, energy);
     publish();
     meet_sides();
 }
 
-template <int K, int V, bool window>
+template <int K, int V, int W>
 __global__ void __launch_bounds__(shared_threads, 1)
     shared_grads_kernel(const __grid_constant__ chunk_task a, const __grid_constant__ chunk_rate rate) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    auto &m = *reinterpret_cast<shared_memory<K, V, window> *>(memory);
+    auto &m = *reinterpret_cast<shared_memory<K, V, W> *>(memory);
     constexpr int ahead = value_stages<K, V> - 1;
     const place at;
     const int key = static_cast<int>(blockIdx.x) / a.chunks;
-    value_block<K, V, window> block = {a,
-                                       m,
-                                       key / a.Hq,
-                                       key % a.Hq,
-                                       static_cast<int>(blockIdx.x) % a.chunks,
-                                       __shfl_sync(everyone, at.group, 0),
-                                       __shfl_sync(everyone, at.warp, 0),
-                                       0,
-                                       {}};
+    value_block<K, V, W> block = {a,
+                                  m,
+                                  key / a.Hq,
+                                  key % a.Hq,
+                                  static_cast<int>(blockIdx.x) % a.chunks,
+                                  __shfl_sync(everyone, at.group, 0),
+                                  __shfl_sync(everyone, at.warp, 0),
+                                  0,
+                                  {}};
     block.start(at.thread);
     const bool queries = __shfl_sync(everyone, at.thread / side_threads, 0) == 0; // the same for a warpgroup
     float energy[2] = {0.0f, 0.0f};
@@ -362,11 +360,10 @@ __global__ void __launch_bounds__(shared_threads, 1)
     }
 }
 
-template <int K, int V, bool window>
-fwa_status launch(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate) {
-    const auto kernel = shared_grads_kernel<K, V, window>;
-    constexpr int bytes = sizeof(shared_memory<K, V, window>);
-    static_assert(bytes <= shared_bytes_most && values_kept<K, V, window> >= 4, "fits a multiprocessor");
+template <int K, int V, int W> fwa_status launch(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate) {
+    const auto kernel = shared_grads_kernel<K, V, W>;
+    constexpr int bytes = sizeof(shared_memory<K, V, W>);
+    static_assert(bytes <= shared_bytes_most && values_kept<K, V, W> >= 4, "fits a multiprocessor");
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.Hq * task.chunks), shared_threads, bytes, stream, task,
                rate);
@@ -374,7 +371,10 @@ fwa_status launch(cudaStream_t stream, const chunk_task &task, const chunk_rate 
 }
 
 template <int K, int V> fwa_status pick(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate) {
-    return task.halo > 0 ? launch<K, V, true>(stream, task, rate) : launch<K, V, false>(stream, task, rate);
+    const int W = window_made(task.halo);
+    return W == 1   ? launch<K, V, 1>(stream, task, rate)
+           : W == 4 ? launch<K, V, 4>(stream, task, rate)
+                    : launch<K, V, 8>(stream, task, rate);
 }
 
 } // namespace

@@ -24,10 +24,10 @@ __device__ float pair_value(const mixer_task &a, int64_t b, int64_t h, int64_t t
 }
 
 __global__ void __launch_bounds__(map_threads)
-    first_pairs_kernel(const __grid_constant__ mixer_task a, __nv_bfloat16 *x, __nv_bfloat16 *v) {
-    const int64_t count = a.halo + 1;
+    first_pairs_kernel(const __grid_constant__ mixer_task a, int64_t halo, __nv_bfloat16 *x, __nv_bfloat16 *v) {
+    const int64_t count = halo + 1;
     each_row(a.B * a.H * count, [&](int64_t row) {
-        const int64_t i = row % count, h = row / count % a.H, b = row / count / a.H, t = i - a.halo, hq = h / a.group;
+        const int64_t i = row % count, h = row / count % a.H, b = row / count / a.H, t = i - halo, hq = h / a.group;
         if (h % a.group == 0)
             for (int64_t k = lane_id(); k < a.K; k += 32)
                 x[((b * a.Hq + hq) * count + i) * a.K + k] = from_float<__nv_bfloat16>(pair_key(a, b, hq, t, k));
@@ -148,7 +148,7 @@ namespace fwa {
 
 fwa_status chunk_first_pairs(cudaStream_t stream, const mixer_task &a, const chunk_task &task) {
     if (!task.first_x) return FWA_OK;
-    FWA_LAUNCH(first_pairs_kernel, row_blocks(a.B * a.H * (a.halo + 1)), map_threads, 0, stream, a,
+    FWA_LAUNCH(first_pairs_kernel, row_blocks(a.B * a.H * (task.halo + 1)), map_threads, 0, stream, a, task.halo,
                const_cast<__nv_bfloat16 *>(task.first_x), const_cast<__nv_bfloat16 *>(task.first_v));
     return FWA_OK;
 }

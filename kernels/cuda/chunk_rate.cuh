@@ -19,10 +19,10 @@ struct chunk_rate {
     float *energy; // [B,Hq,chunks,64]
 };
 
-// Gates that are written, [B,H,chunks,64]; pairs, far and band where halo > 0.
+// Gates that are written, as in chunk_task; pairs, far and band where halo > 0.
 struct chunk_gates {
     float *u, *w, *pairs, *far;
-    float2 *band;
+    void *band;
 };
 
 // The gates and the energies.

@@ -97,10 +97,9 @@ fwa_status bytes(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
 }
 
 fwa_status prepare(cudaStream_t stream, layout *l) {
-    mixer_task a = l->rate.task;
+    const mixer_task &a = l->rate.task;
     if (a.first) FWA_TRY(find_windows(stream, a));
     FWA_TRY(move_reads(stream, a, l->reads, &l->task));
-    a.halo = l->task.halo;
     return chunk_first_pairs(stream, a, l->task);
 }
 

@@ -17,11 +17,23 @@ static bool is_tested(const fwa_rule *rule) {
            (!only || strcmp(only, rule->name) == 0);
 }
 
-static void bytes_of(const fwa_rule *rule, fwa_form form, fwa_read read, size_t *saved, size_t *scratch) {
+enum { LONGEST_WINDOW = 8 }; // that chunk kernels take
+
+static bool has_window(const fwa_rule *rule) {
+    return rule->switches & FWA_SWITCH_WINDOW;
+}
+
+// The rule's defaults; longest: with the longest window.
+static fwa_mixer_options options_of(const fwa_rule *rule, bool longest) {
+    fwa_mixer_options options = fwa_mixer_options_default(rule);
+    if (longest) options.window = LONGEST_WINDOW;
+    return options;
+}
+
+static void bytes_of(const fwa_rule *rule, fwa_mixer_options options, fwa_form form, size_t *saved, size_t *scratch) {
     const fwa_mixer *mixer;
-    fwa_mixer_call call = {.options = fwa_mixer_options_default(rule), .shape = {4, 1024, 6, 6, 128, 128}};
+    fwa_mixer_call call = {.options = options, .shape = {4, 1024, 6, 6, 128, 128}};
     call.form = form;
-    call.options.read = read;
     call.save = true;
     check_ok(fwa_mixer_find(device, rule, &mixer));
     check_ok(mixer->sizes(device, &call, saved, scratch));
@@ -33,16 +45,18 @@ static void the_chunk_kernels_are_chosen(void **state) {
     EACH_CHUNK_RULE(rule) {
         const bool moves =
             (rule->switches & FWA_SWITCH_READ) && (rule->core == FWA_CORE_ADDITIVE || rule->core == FWA_CORE_DELTA);
-        for (int before = 0; before <= moves; before++) {
-            const fwa_read read = before ? FWA_READ_BEFORE_WRITE : FWA_READ_AFTER_WRITE;
+        for (int i = 0; i < 4; i++) {
+            const bool before = i % 2, longest = i / 2;
+            fwa_mixer_options options = options_of(rule, longest);
+            if ((before && !moves) || (longest && !has_window(rule))) continue;
+            if (before) options.read = FWA_READ_BEFORE_WRITE;
             size_t saved, scratch, general_saved, general_scratch;
-            bytes_of(rule, FWA_FORM_CHUNK, read, &saved, &scratch);
-            bytes_of(rule, FWA_FORM_RECURRENT, read, &general_saved, &general_scratch);
+            bytes_of(rule, options, FWA_FORM_CHUNK, &saved, &scratch);
+            bytes_of(rule, options, FWA_FORM_RECURRENT, &general_saved, &general_scratch);
             if (saved >= general_saved || scratch >= general_scratch / (before ? 1 : 4))
-                fail_msg(
-                    "%s: the chunk form takes %zu + %zu bytes, the general kernel %zu + %zu: no chunk kernel took it; "
-                    "the log of a forward pass says why",
-                    rule->name, saved, scratch, general_saved, general_scratch);
+                fail_msg("%s, window %d: the chunk form takes %zu + %zu bytes, the general kernel %zu + %zu: no chunk "
+                         "kernel took it; the log of a forward pass says why",
+                         rule->name, (int)options.window, saved, scratch, general_saved, general_scratch);
         }
     }
 }
@@ -181,7 +195,7 @@ static void long_sequences_agree(void **state) {
         for (int i = small; i < 2; i++) {
             case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), shapes[i]);
             spec_carry(&spec, 3);
-            if (rule->core == FWA_CORE_WINDOW && i == 0) spec.options.window = 6;
+            if (has_window(rule) && i == 0) spec.options.window = 6;
             spec.reset = i == 0;
             mixer_case c = case_new(&spec);
             case_fill(&c, (uint64_t)(70 + i));
@@ -220,6 +234,34 @@ static void documents_agree(void **state) {
             run_chunk_case(&c);
         }
         print_record("documents", rule);
+    }
+}
+
+// Every length of window: documents that start inside one, in the incoming tail too, tails that are shorter than it,
+// both reads, heads alone and shared, sequences that end with a chunk of the longest.
+static void windows_agree(void **state) {
+    (void)state;
+    const fwa_mixer_shape shapes[] = {
+        {2, 121, 2, 2, 64, 64}, {1, 130, 1, 1, 128, 128}, {1, 118, 1, 3, 64, 128}, {1, 57, 1, 2, 128, 64}};
+    const int64_t starts[] = {0, 1, 2, 9, 30, 50, 53, 56, 57, 58, 61, 63, 64, 65, 67, 70, 75, 90, 113, 114, 117};
+    EACH_CHUNK_RULE(rule) {
+        if (!has_window(rule)) continue;
+        start_record();
+        for (int i = small ? 3 : 0; i < 4 * LONGEST_WINDOW; i += small ? 5 : 1) {
+            case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), shapes[i % 4]);
+            spec.options.window = i / 4 + 1;
+            if (i % 4 == 1) spec.options.read = FWA_READ_BEFORE_WRITE;
+            if (i % 4 != 1) spec_carry(&spec, i % 4 == 2 ? 2 : LONGEST_WINDOW - 1);
+            spec.reset = i % 4 == 1 || i % 4 == 2;
+            mixer_case c = case_new(&spec);
+            case_fill(&c, (uint64_t)(300 + i));
+            case_unit_rows(c.call.k);
+            for (size_t n = i % 4 == 1 ? 0 : 3; spec.reset && n < sizeof starts / sizeof *starts; n++)
+                check_set(c.call.reset, starts[n], 1);
+            if (fwa_tensor_present(c.call.tail_reset)) check_set(c.call.tail_reset, 0, 1);
+            run_chunk_case(&c);
+        }
+        print_record("windows", rule);
     }
 }
 
@@ -296,16 +338,17 @@ static void cut_sequences_equal_the_whole(void **state) {
     const int64_t cuts[] = {1, 2, 64, 100};
     EACH_CHUNK_RULE(rule) {
         start_record();
-        for (int i = 0; i < (small ? 1 : 4); i++) {
-            case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){1, 150, 1, 2, 64, 128});
-            spec_carry(&spec, 3);
+        for (int i = 0; i < (small ? 1 : 4) * (has_window(rule) ? 2 : 1); i++) {
+            const bool longest = i >= (small ? 1 : 4);
+            case_spec spec = spec_of(rule, options_of(rule, longest), (fwa_mixer_shape){1, 150, 1, 2, 64, 128});
+            spec_carry(&spec, longest ? LONGEST_WINDOW - 1 : 3);
             mixer_case whole = case_new(&spec);
             case_fill(&whole, (uint64_t)(60 + i));
             case_unit_rows(whole.call.k);
             device_mixer rounded = device_mixer_new(device, &whole, FWA_FORM_CHUNK);
             device_mixer_release(&rounded);
             case_run(&whole);
-            run_cut(device, &whole, cuts[i], FWA_FORM_CHUNK);
+            run_cut(device, &whole, cuts[longest ? i - (small ? 1 : 4) : i], FWA_FORM_CHUNK);
             case_free(&whole);
             check_release(NULL);
         }
@@ -316,10 +359,9 @@ static void cut_sequences_equal_the_whole(void **state) {
 static void repeats_give_the_same_bits(void **state) {
     (void)state;
     EACH_CHUNK_RULE(rule) {
-        for (int b = small; b < 2; b++) {
-            const int64_t heads = b ? 1 : 4;
-            case_spec spec =
-                spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){3, 200, heads, 4, 128, 64});
+        for (int b = small; b < (has_window(rule) ? 4 : 2); b++) {
+            const int64_t heads = b % 2 ? 1 : 4;
+            case_spec spec = spec_of(rule, options_of(rule, b >= 2), (fwa_mixer_shape){3, 200, heads, 4, 128, 64});
             spec_carry(&spec, 3);
             mixer_case c = case_new(&spec);
             case_fill(&c, 31);
@@ -344,6 +386,7 @@ int main(void) {
         cmocka_unit_test_teardown(errors_are_those_of_rounding, check_release),
         cmocka_unit_test_teardown(long_sequences_agree, check_release),
         cmocka_unit_test_teardown(documents_agree, check_release),
+        cmocka_unit_test_teardown(windows_agree, check_release),
         cmocka_unit_test_teardown(extreme_decays_agree, check_release),
         cmocka_unit_test_teardown(repeated_keys_agree, check_release),
         cmocka_unit_test_teardown(cut_sequences_equal_the_whole, check_release),

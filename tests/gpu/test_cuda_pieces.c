@@ -56,17 +56,14 @@ static void check_pieces(fwa_backend *on, mixer_case *whole, int count, fwa_form
     for (int p = 0; p < count; p++) case_free(&pieces[p]);
 }
 
-static int64_t chunk_of(const fwa_rule *rule) {
-    const int64_t window = fwa_mixer_options_default(rule).window;
-    return 64 - (window > 1 ? window - 1 : 0);
-}
-
-// Halves and quarters of a sequence of so many chunks.
+// Halves and quarters of a sequence of so many chunks; with a window also of the longest that chunk kernels take.
 static void check_rule(fwa_backend *on, const fwa_rule *rule, fwa_form form, int64_t chunks) {
-    const fwa_mixer_options options = fwa_mixer_options_default(rule);
-    for (int wide = 0; wide < 2; wide++) {
-        case_spec spec =
-            spec_of(rule, options, (fwa_mixer_shape){2, chunks * chunk_of(rule), 2, 4, wide ? 128 : 64, 64});
+    fwa_mixer_options options = fwa_mixer_options_default(rule);
+    for (int i = 0; i < (rule->switches & FWA_SWITCH_WINDOW ? 4 : 2); i++) {
+        const int wide = i % 2;
+        if (i >= 2) options.window = 8;
+        const int64_t chunk = 64 - (options.window - 1);
+        case_spec spec = spec_of(rule, options, (fwa_mixer_shape){2, chunks * chunk, 2, 4, wide ? 128 : 64, 64});
         spec.state_out = true;
         mixer_case whole = case_new(&spec);
         case_fill(&whole, (uint64_t)(90 + wide));
