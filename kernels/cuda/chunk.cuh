@@ -7,21 +7,15 @@
 //   u      log2 of the decay from the start of the chunk up to and with the step; 0 before, constant behind the end
 //   w      write weight; 0 for rows that are not steps of the chunk
 //   pairs  B_t, how many pairs the step writes
-//   band   weights of the pair of a row behind the steps that write it; pairs, band and far where halo > 0
-//   far    its whole weight, halo steps later
+//   band   weights of the pair of a row s behind the steps that write it: behind row i in entry i mod 8
+//   far    its whole weight, halo steps later; pairs, band and far where halo > 0
 //
-// Kernels with a window are made for two lengths, W = 4 and W = 8 (1: without one), a window of at most W pairs. With 8
-// the halo is 7 rows also where the window is shorter.
-//
-//          band [64,...]                                                   P o D [64,...] in the backward pass
-//   W = 4  2: one and two steps later                                      3: in rows s, s + 1, s + 2
-//   W = 8  8: entry e is that behind the step of row e (mod 8), s the first one, in both
+// Kernels with a window are made for W = 4 and W = 8 (1: without one), a window of at most W pairs, and a halo of W - 1
+// rows also where the window is shorter.
 //
 // States between chunks are stored as S^T in bf16, [B H,chunks,V,K], in blocks (below).
 #ifndef FWA_KERNELS_CUDA_CHUNK_CUH
 #define FWA_KERNELS_CUDA_CHUNK_CUH
-
-#include <type_traits>
 
 #include "kernels/cuda/chunk_products.cuh"
 #include "kernels/cuda/numeric.cuh"
@@ -35,14 +29,11 @@ constexpr int window_most = 8;
 __host__ __device__ constexpr int window_made(int halo) {
     return halo == 0 ? 1 : halo < 4 ? 4 : 8;
 }
-// A row of a band, and how many elements of P o D stand beside it.
-struct alignas(32) band_of_8 {
-    float at[8];
+// A row of a band. Rows of accumulators are eight apart: of a thread's two one at most is in the band of a column, and
+// both have the same entry of it. P o D of the band stands alike.
+struct alignas(32) band_row {
+    float at[window_most];
 };
-template <int W> using band_row = std::conditional_t<W == 8, band_of_8, float2>;
-__host__ __device__ constexpr int band_products_width(int W) {
-    return W == 8 ? 8 : 3;
-}
 
 // bf16 tensor [B,T,H,width] with dense, 16-byte aligned rows.
 struct chunk_view {
@@ -72,13 +63,13 @@ struct chunk_task {
     const __nv_bfloat16 *first_x, *first_v;
     chunk_state S0, S_end, dS_end, dS0;
     const float *u, *w, *pairs, *far; // [B,H,chunks,64]; pairs, far, band where halo > 0
-    const void *band;                 // [B,H,chunks,64] of band_row<W>
+    const band_row *band;             // [B,H,chunks,64]
     uint4 *states, *d_states;         // S before, dS behind every chunk
     // Scratch where there are several segments: the state before (gradient: behind) each, [B,H,segments,K,V], and what
     // is left of a state over it, [B,H,segments].
     float *starts, *decays;
     float *transitions;   // or a matrix, [B,H,segments,K,K]; kept for the backward pass
-    float *band_products; // scratch of the backward pass: P o D, [B,Hq,chunks,64,band_products_width]; where halo > 0
+    float *band_products; // scratch of the backward pass: P o D of the band, [B,Hq,chunks,64,8]; where halo > 0
     // fp32 gradients of rows of a tile that are no rows of dk or dv, or only in part: the first halo + 1, then the last
     // halo. [B,Hq,chunks,2 halo+1,K], [B,H,chunks,2 halo+1,V]; null: nobody asks for them.
     float *edge_x, *edge_v;
@@ -159,28 +150,17 @@ __device__ inline void load_values(__nv_bfloat16 *tile, int thread, const chunk_
 // lie in device memory.
 template <int W> struct tile_mask {
     const float *u, *w, *far; // [64]
-    const band_row<W> *band;  // [64]
-    int halo;
+    const band_row *band;     // [64]
+    static constexpr int halo = W - 1;
 
     __device__ float at(int i, int s, float u_i) const {
         if constexpr (W == 1) return s <= i ? w[s] * power2(u_i - u[s]) : 0.0f;
         const int d = i - s;
         float weight = d >= halo ? far[s] * power2(u_i - u[min(s + halo, 63)]) : 0.0f;
-        if constexpr (W == 8) {
-            if (d >= 0 && d < halo) weight = band[s].at[i % 8];
-        } else {
-            if (d >= 0 && d < halo) weight = d == 0 ? w[s] : d == 1 ? band[s].x : band[s].y;
-        }
+        if (d >= 0 && d < halo) weight = band[s].at[i % 8];
         return weight;
     }
 };
-// The bands of all gates, and the halo, which the compiler knows with W = 8.
-template <int W> __device__ inline const band_row<W> *bands_of(const chunk_task &a) {
-    return static_cast<const band_row<W> *>(a.band);
-}
-template <int W> __device__ inline int halo_of(const chunk_task &a) {
-    return W == 8 ? 7 : a.halo;
-}
 
 // Turns a row of a band: to[i] = v[i + by], both mod 8.
 __device__ inline void rotate(float (&v)[8], int by) {
@@ -224,38 +204,16 @@ struct mask_columns {
 // Weights of entries of any block on or below the diagonal. No branches: half of a warp would take each.
 template <int W>
 __device__ inline void mask_block(float (&weight)[8], const tile_mask<W> &mask, const mask_rows &rows, int s) {
-    float4 band[2] = {};
-    if constexpr (W == 4)
-        band[0] = *reinterpret_cast<const float4 *>(mask.band + s),
-        band[1] = *reinterpret_cast<const float4 *>(mask.band + s + 8);
-#pragma unroll
-    for (int c = 0; c < 4; c++) {
-        const int at = s + c / 2 * 8 + c % 2;
-        const float u_s = mask.u[W > 1 ? min(at + mask.halo, 63) : at], w_s = mask.w[at];
-        const float whole = W > 1 ? mask.far[at] : w_s;
-        const float one = c % 2 ? band[c / 2].z : band[c / 2].x, two = c % 2 ? band[c / 2].w : band[c / 2].y;
-#pragma unroll
-        for (int high = 0; high < 2; high++) {
-            const int d = rows.i + high * 8 - at;
-            float value = whole * power2(rows.u[high] - u_s);
-            if (W == 4 && d < mask.halo) value = d == 0 ? w_s : d == 1 ? one : two;
-            weight[c / 2 * 4 + high * 2 + c % 2] = d >= 0 ? value : 0.0f;
-        }
-    }
-}
-// Of a thread's two rows one at most is in the band of a column, and both are the same entry of it.
-template <>
-__device__ inline void mask_block<8>(float (&weight)[8], const tile_mask<8> &mask, const mask_rows &rows, int s) {
-    const band_of_8 *band = mask.band + s;
     const int entry = rows.i % 8;
 #pragma unroll
     for (int c = 0; c < 4; c++) {
         const int at = s + c / 2 * 8 + c % 2;
-        const float u_s = mask.u[min(at + mask.halo, 63)], whole = mask.far[at], part = band[at - s].at[entry];
+        const float u_s = mask.u[W > 1 ? min(at + mask.halo, 63) : at], whole = W > 1 ? mask.far[at] : mask.w[at];
+        const float part = W > 1 ? mask.band[at].at[entry] : 0.0f;
 #pragma unroll
         for (int high = 0; high < 2; high++) {
             const int d = rows.i + high * 8 - at;
-            const float value = d < mask.halo ? part : whole * power2(rows.u[high] - u_s);
+            const float value = W > 1 && d < mask.halo ? part : whole * power2(rows.u[high] - u_s);
             weight[c / 2 * 4 + high * 2 + c % 2] = d >= 0 ? value : 0.0f;
         }
     }

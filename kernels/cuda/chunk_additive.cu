@@ -39,9 +39,7 @@ void plan_gates(const mixer_kit &kit, fwa_bump *kept, layout *l) {
     if (l->task.halo > 0) {
         l->task.pairs = l->gates.pairs = FWA_TAKE(kept, float, rows);
         l->task.far = l->gates.far = FWA_TAKE(kept, float, rows);
-        l->task.band = l->gates.band = window_made(l->task.halo) == 8
-                                           ? static_cast<void *>(FWA_TAKE(kept, band_of_8, rows))
-                                           : FWA_TAKE(kept, float2, rows);
+        l->task.band = l->gates.band = FWA_TAKE(kept, band_row, rows);
     }
     l->rate.kind = kit.rate;
     if (energy_of(kit.rate) == energy_kind::mean) l->rate.energy = FWA_TAKE(kept, float, rows / a.group);
@@ -63,7 +61,8 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
                  layout *l) {
     mixer_task &a = l->rate.task;
     chunk_task &t = l->task;
-    if (window_made(t.halo) == 8) t.halo = 7, t.chunks = static_cast<int>(fwa_ceil_div(a.T, tile_rows_64 - t.halo));
+    t.halo = window_made(t.halo) - 1;
+    t.chunks = static_cast<int>(fwa_ceil_div(a.T, tile_rows_64 - t.halo));
     const int64_t states = a.B * a.H * t.chunks * a.K * a.V / 8, edges = a.B * t.chunks * (2 * t.halo + 1);
     plan_gates(kit, a.save ? saved : scratch, l);
     plan_segments(scratch, l);
@@ -80,9 +79,7 @@ void plan_memory(const mixer_kit &kit, const fwa_mixer_call *call, bool backward
     }
     if (!backward) return;
     t.d_states = FWA_TAKE(scratch, uint4, states);
-    if (t.halo > 0)
-        t.band_products =
-            FWA_TAKE(scratch, float, a.B *a.Hq *t.chunks *tile_rows_64 *band_products_width(window_made(t.halo)));
+    if (t.halo > 0) t.band_products = FWA_TAKE(scratch, float, a.B *a.Hq *t.chunks *tile_rows_64 * 8);
     if (t.halo == 0 && !resumed) return;
     t.edge_x = FWA_TAKE(scratch, float, edges *a.Hq *a.K);
     t.edge_v = FWA_TAKE(scratch, float, edges *a.H *a.V);

@@ -29,7 +29,7 @@ template <int K, int V> struct grads_memory {
 // In the place of m.p when it has been used.
 template <int W> struct chunk_sums {
     part_sums parts;
-    float reach[2][W == 8 ? 8 : 4][64];
+    float reach[2][W][64];
     key_pulls pulls;
 };
 
@@ -100,8 +100,7 @@ template <int K, int V, int W> struct grads_block {
           x_columns(x, own_columns<K>(at.group)), d_o_columns(d_o, own_columns<V>(at.group)),
           state_columns(state, own_columns<K>(at.group, V)), d_state_columns(d_state, own_columns<K>(at.group, V)),
           x_rows(x, at.group * 2048), v_rows(v_tile, at.group * 2048), state_rows(state, at.group * (V / 2) * 64),
-          d_state_rows(d_state, at.group * (V / 2) * 64), mask{m.u, m.w, m.far, bands_of<W>(a) + gates, halo_of<W>(a)} {
-    }
+          d_state_rows(d_state, at.group * (V / 2) * 64), mask{m.u, m.w, m.far, a.band + gates} {}
 
     __device__ __nv_bfloat16 *q_half() const {
         return m.q + own_columns<K>(at.group);
@@ -122,7 +121,7 @@ template <int K, int V, int W> struct grads_block {
         if (rate.energy) prefetch(rate.energy + static_cast<int64_t>(blockIdx.x) * 64 + thread);
         if (W == 1) return;
         m.far[thread] = a.far[gates + thread], m.pairs[thread] = a.pairs[gates + thread];
-        prefetch(bands_of<W>(a) + gates + thread);
+        prefetch(a.band + gates + thread);
     }
 
     // Everything into shared memory; dS' into the second level of the cache where there is one tile for states.
@@ -312,7 +311,7 @@ __global__ void __launch_bounds__(threads, 2)
     auto &kept = *reinterpret_cast<chunk_sums<W> *>(m.p);
     const int c = static_cast<int>(blockIdx.x) % a.chunks, head = static_cast<int>(blockIdx.x) / a.chunks;
     const grads_block<K, V, W> block(a, rate, m, head / a.H, head % a.H, c);
-    float *band = a.band_products + static_cast<int64_t>(blockIdx.x) * (64 * band_products_width(W));
+    float *band = a.band_products + static_cast<int64_t>(blockIdx.x) * (64 * 8);
     float dq[K / 4], dx[K / 4], dv[V / 4];
     uint32_t dq_pairs[K / 8];
     block.load();

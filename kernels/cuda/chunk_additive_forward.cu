@@ -37,7 +37,7 @@ template <int W> __device__ row_gates read_gates(const chunk_task &a, int64_t he
     row_gates g = {a.u[at + row], a.w[at + row], a.u[at + 63], 0.0f};
     if (W > 1) {
         g.far = a.far[at + row];
-        prefetch(bands_of<W>(a) + at + row);
+        prefetch(a.band + at + row);
     }
     return g;
 }
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(threads, forward_blocks)
             if (thread < 64) gates = read_gates<W>(a, head, c + 1, thread);
         }
         const tile_mask<W> mask = {m.u[stage], m.w[stage], m.far,
-                                   bands_of<W>(a) + (static_cast<int64_t>(head) * a.chunks + c) * 64, halo_of<W>(a)};
+                                   a.band + (static_cast<int64_t>(head) * a.chunks + c) * 64};
         float O[32];
         {
             float P[32];

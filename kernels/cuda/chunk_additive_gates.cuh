@@ -57,12 +57,11 @@ __device__ inline void weigh_block(const tile_mask<W> &mask, const mask_rows &ro
                 if constexpr (W == 1) weight[n] = w_s * decay;
                 column[c] += decay * both[n];
                 row[high] += weight[n] * both[n];
-                if (W == 4 && d >= 0 && d < mask.halo) band[at * 3 + d] = both[n];
             }
-            if constexpr (W == 8) {
+            if constexpr (W > 1) {
                 const int d = rows.i - at;
                 const float of_step = d >= 0 ? both[c / 2 * 4 + c % 2] : both[c / 2 * 4 + 2 + c % 2];
-                if (d >= -8 && d < 8) band[at * 8 + rows.i % 8] = of_step;
+                if (d >= -8 && d < 8 && (W == 8 || (d & 7) < mask.halo)) band[at * 8 + rows.i % 8] = of_step;
             }
         }
     }
@@ -94,15 +93,6 @@ __device__ inline gate_pair plain_gate_grads(const gate_rows &m, const part_sums
     return to;
 }
 
-// P o D of pair s behind the steps s + d, d < W - 1; 0 behind the tile.
-template <int W> __device__ inline void close_products(float (&close)[W - 1], const float *band, int s, int halo) {
-#pragma unroll
-    for (int d = 0; d < W - 1; d++) {
-        const int at = W == 8 ? s * 8 + (s + d) % 8 : s * 3 + d;
-        close[d] = d < halo && s + d < 64 ? band[at] : 0.0f;
-    }
-}
-
 // The same with a window. R_s(t), the gradient of what step t writes of pair s, for t = s .. s + halo:
 //   R_s(t) = sum_{i >= t} e^{u_i - u_t} G_is + e^{u_C - u_t} L_s      dw_t = sum_{s in I_t} R_s(t)
 //   dlg_t = sum_{i >= t} (sum_s M_is G_is + h_i Q_i . Y_i - w_i dw_i) + sum_s M_Cs L_s + h_C <S, dS'>
@@ -110,7 +100,7 @@ template <int W> __device__ inline void close_products(float (&close)[W - 1], co
 template <int W>
 __device__ inline gate_pair window_gate_grads(const gate_rows &m, const tile_mask<W> &mask, const part_sums &parts,
                                               const float *band, float (*reach)[64], int lane) {
-    const int halo = mask.halo;
+    constexpr int halo = mask.halo;
     float behind[2], leaving = 0.0f, state = 0.0f;
     gate_pair to;
     for (int i = 0; i < 8; i++) state += parts.state[i];
@@ -118,18 +108,19 @@ __device__ inline gate_pair window_gate_grads(const gate_rows &m, const tile_mas
     for (int half = 0; half < 2; half++) {
         const int s = lane + half * 32;
         const float L = parts.leave[0][s] + parts.leave[1][s];
-        float close[W - 1], R = L;
-        close_products<W>(close, band, s, halo);
+        float close[halo], R = L;
+#pragma unroll
+        for (int d = 0; d < halo; d++) close[d] = s + d < 64 ? band[s * 8 + (s + d) % 8] : 0.0f;
         leaving += mask.at(63, s, m.u[63]) * L;
 #pragma unroll
-        for (int d = W - 1; d >= 0; d--) {
+        for (int d = halo; d >= 0; d--) {
             const int t = s + d;
-            if (d > halo || t > 63) continue;
+            if (t > 63) continue;
             if (d == halo)
                 R = (parts.column[0][s] + parts.column[1][s]) + (parts.column[2][s] + parts.column[3][s]) +
                     power2(m.u[63] - m.u[t]) * L;
             else
-                R = close[min(d, W - 2)] + (t < 63 ? power2(m.u[t + 1] - m.u[t]) : 1.0f) * R;
+                R = close[min(d, halo - 1)] + (t < 63 ? power2(m.u[t + 1] - m.u[t]) : 1.0f) * R;
             reach[d][s] = R;
         }
     }

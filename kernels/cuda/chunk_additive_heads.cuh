@@ -21,7 +21,7 @@ template <int K, int V> constexpr int value_stages = K *V == 128 * 128 ? 1 : 2;
 // Of a head, until its gates have their gradients.
 template <int W> struct value_sums {
     float u[64], w[64], far[W > 1 ? 64 : 4];
-    float band[W > 1 ? 64 * band_products_width(W) : 4]; // of P o D
+    float band[W > 1 ? 64 * 8 : 4]; // of P o D
     float reach[W][W > 1 ? 64 : 4];
     part_sums parts;
 };
@@ -82,7 +82,7 @@ template <int K, int V, int W> struct value_block {
         return m.sums[turn % (values_kept<K, V, W> + value_stages<K, V> - 1)];
     }
     __device__ tile_mask<W> mask() const {
-        return {sums().u, sums().w, sums().far, bands_of<W>(a) + gates_at(), halo_of<W>(a)};
+        return {sums().u, sums().w, sums().far, a.band + gates_at()};
     }
 
     __device__ void load_gates(int thread) const {

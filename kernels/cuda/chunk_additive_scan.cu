@@ -48,7 +48,7 @@ template <int K, carried what> struct scan_block {
         const int64_t at = (head * a.chunks + c) * 64;
         if constexpr (what == carried::gradients) return row < a.halo ? 0.0f : power2(a.u[at + row]);
         constexpr int W = what == carried::states ? 1 : what == carried::states_4 ? 4 : 8;
-        const tile_mask<W> mask = {a.u + at, a.w + at, a.far + at, bands_of<W>(a) + at, halo_of<W>(a)};
+        const tile_mask<W> mask = {a.u + at, a.w + at, a.far + at, a.band + at};
         return mask.at(63, row, a.u[at + 63]);
     }
     __device__ float history(int c) const {

@@ -11,11 +11,8 @@ namespace {
 using namespace fwa;
 
 template <int pairs> constexpr int tiles = pairs == 1 ? 2 : 1; // of a block, `pairs` pairs of warps each
-template <int pairs, bool norms, int W>
-constexpr int rate_blocks = pairs > 1 ? 4
-                            : norms   ? 5
-                            : W == 8  ? 8
-                                      : 16; // a multiprocessor
+// Blocks a multiprocessor.
+template <int pairs, bool norms, int W> constexpr int rate_blocks = pairs > 1 ? 4 : norms ? 5 : W > 1 ? 8 : 16;
 constexpr int loads_ahead = 16;
 
 // Mean of the norms of the window of row r.
@@ -31,35 +28,21 @@ struct pair_rows {
     float u[64], w[64], pairs[64], carry;
 };
 
-// u, w, B_t of row r in shared memory: weights of its pair 0, 1, 2, 3 steps later.
-template <int W>
-__device__ void window_gates(const chunk_task &a, const chunk_gates &to, const pair_rows &rows, int64_t at, int r) {
-    float weight[4] = {}, sum = 0.0f;
-    for (int e = 0; e <= a.halo && r + e < 64; e++) {
-        if (e > 0) sum *= power2(rows.u[r + e] - rows.u[r + e - 1]);
-        if (rows.pairs[r + e] > static_cast<float>(e)) sum += rows.w[r + e];
-        weight[e] = sum;
-    }
-    to.far[at + r] = weight[a.halo];
-    static_cast<float2 *>(to.band)[at + r] = make_float2(weight[1], weight[2]);
-    to.pairs[at + r] = rows.pairs[r];
-}
-// Up to 7 steps later; behind the tile the last one stays.
-template <>
-__device__ void window_gates<8>(const chunk_task &, const chunk_gates &to, const pair_rows &rows, int64_t at, int r) {
-    float weight[8], sum = 0.0f;
+// u, w, B_t of row r in shared memory: weights of its pair up to W - 1 steps later; behind the tile the last one stays.
+template <int W> __device__ void window_gates(const chunk_gates &to, const pair_rows &rows, int64_t at, int r) {
+    float weight[8] = {}, sum = 0.0f;
 #pragma unroll
-    for (int e = 0; e < 8; e++) {
+    for (int e = 0; e < W; e++) {
         const int t = min(r + e, 63);
         const float decay = e > 0 ? power2(rows.u[t] - rows.u[max(t - 1, r)]) : 1.0f;
         const float more = rows.pairs[t] > static_cast<float>(e) ? rows.w[t] : 0.0f;
         sum = r + e < 64 ? sum * decay + more : sum;
         weight[e] = sum;
     }
-    to.far[at + r] = weight[7];
+    to.far[at + r] = weight[W - 1];
     to.pairs[at + r] = rows.pairs[r];
     rotate(weight, -r);
-    auto *band = reinterpret_cast<float4 *>(static_cast<band_of_8 *>(to.band) + at + r);
+    auto *band = reinterpret_cast<float4 *>(to.band + at + r);
     band[0] = make_float4(weight[0], weight[1], weight[2], weight[3]);
     band[1] = make_float4(weight[4], weight[5], weight[6], weight[7]);
 }
@@ -67,23 +50,23 @@ __device__ void window_gates<8>(const chunk_task &, const chunk_gates &to, const
 // Gates of row r of a value head, by the 64 threads of a pair of warps; the whole block comes here. at: of row 0; below
 // 0: no head, nothing is written.
 template <int W>
-__device__ void tile_gates(const chunk_task &a, const chunk_gates &to, const step_gates &g, bool dropped, int64_t at,
-                           pair_rows &rows, int r) {
+__device__ void tile_gates(const chunk_gates &to, const step_gates &g, bool dropped, int64_t at, pair_rows &rows,
+                           int r) {
     float sum = warp_prefix_sum(dropped ? log_least : g.log_decay, r % 32);
     if (r == 31) rows.carry = sum;
     __syncthreads();
     if (r >= 32) sum += rows.carry;
     const float u = sum * log2_e;
     if (at >= 0) to.u[at + r] = u, to.w[at + r] = g.w;
-    if (a.halo > 0) {
+    if constexpr (W > 1) {
         rows.u[r] = u, rows.w[r] = g.w, rows.pairs[r] = g.pairs;
         __syncthreads();
-        if (at >= 0) window_gates<W>(a, to, rows, at, r);
+        if (at >= 0) window_gates<W>(to, rows, at, r);
     }
     __syncthreads();
 }
 
-// with_norms: the rule asks for them. W: 4 where there is no window, too.
+// with_norms: the rule asks for them.
 template <int K, int pairs, bool with_norms, int W>
 __global__ void __launch_bounds__(64 * pairs * tiles<pairs>, rate_blocks<pairs, with_norms, W>)
     chunk_rate_kernel(const __grid_constant__ chunk_rate rate, const __grid_constant__ chunk_task a, chunk_gates to) {
@@ -114,7 +97,7 @@ __global__ void __launch_bounds__(64 * pairs * tiles<pairs>, rate_blocks<pairs, 
     for (int h = pair; h < turns; h += pairs) {
         const int64_t head = static_cast<int64_t>(b) * a.H + hq * a.group + h;
         if (own && h > pair && h < a.group) scalars = scalars_of_step(rate.task, b, hq * a.group + h, t);
-        tile_gates<W>(a, to, gates_of_step(rate, scalars, E), dropped,
+        tile_gates<W>(to, gates_of_step(rate, scalars, E), dropped,
                       there && h < a.group ? (head * a.chunks + c) * 64 : -1, rows[own_tile][pair], r);
     }
 }
@@ -146,7 +129,10 @@ namespace fwa {
 
 fwa_status chunk_rate_forward(cudaStream_t stream, const chunk_rate &rate, const chunk_task &task,
                               const chunk_gates &to) {
-    return window_made(task.halo) == 8 ? pick_rate<8>(stream, rate, task, to) : pick_rate<4>(stream, rate, task, to);
+    const int W = window_made(task.halo);
+    return W == 1   ? pick_rate<1>(stream, rate, task, to)
+           : W == 4 ? pick_rate<4>(stream, rate, task, to)
+                    : pick_rate<8>(stream, rate, task, to);
 }
 
 } // namespace fwa

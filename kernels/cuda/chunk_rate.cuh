@@ -22,7 +22,7 @@ struct chunk_rate {
 // Gates that are written, as in chunk_task; pairs, far and band where halo > 0.
 struct chunk_gates {
     float *u, *w, *pairs, *far;
-    void *band;
+    band_row *band;
 };
 
 // The gates and the energies.
