@@ -1,9 +1,10 @@
 #!/bin/sh
 # Ranks that were started with something else than rank 0: configuration, options, data, a checkpoint of the same name on
 # another disk. Exit code 2, and no run folder: the gradients of two runs would be added up.
+# shellcheck disable=SC2317 # functions that aside calls
 . "$(dirname "$0")/lib.sh"
-limit=30
 token_data
+mkdir elsewhere
 trained 1 source tiny-lm.yaml train.steps=2 checkpoint.every=1
 
 # Rank 1 takes other words beside those of all, OTHER in the environment, in the folder PLACE; or INSTEAD of all.
@@ -17,8 +18,26 @@ fi
 exec "$@"
 SH
 
+# aside COMMAND...: in a folder of its own, with what is here now, beside at most three others.
+cases=0
+aside() {
+    cases=$((cases + 1))
+    mkdir case.$cases
+    cp -r tiny.yaml tiny-lm.yaml data runs elsewhere case.$cases
+    (
+        cd case.$cases || exit 1
+        "$@"
+        echo "$failures" >failures
+    ) >said.$cases 2>&1 &
+    [ $((cases % 4)) != 0 ] || wait
+}
+
 # differs TEXT OTHER [ARGUMENTS...]: on rank 1.
 differs() {
+    aside find_difference "$@"
+}
+
+find_difference() {
     text=$1 other=$2
     shift 2
     # shellcheck disable=SC2086 # the launcher and its options
@@ -28,8 +47,11 @@ differs() {
     check_not "$other: a run was started" test -e runs/new
 }
 
-differs "run.seed: 0 -> 3" "optimizer.lr=1e-2 run.seed=3 run.name=other train.steps=3"
-expect 2 "optimizer.lr: 0.003 -> 0.01" "run.name: new -> other" "train.steps: 4 -> 3"
+several_keys() {
+    find_difference "run.seed: 0 -> 3" "optimizer.lr=1e-2 run.seed=3 run.name=other train.steps=3"
+    expect 2 "optimizer.lr: 0.003 -> 0.01" "run.name: new -> other" "train.steps: 4 -> 3"
+}
+aside several_keys
 differs "parallel.sp: 1 -> 2" parallel.sp=2
 differs "eval.every: 0 -> 2" eval.every=2
 differs "model.mixer.many.window: 3 -> 2" model.mixer.many.window=2
@@ -41,21 +63,22 @@ differs "no configuration given" ""
 INSTEAD="$FWA eval"
 differs "command: got 'eval', but 'train' on rank 0" ""
 INSTEAD=
-# shellcheck disable=SC2086 # the launcher and its options
-run env OTHER=optimizer.lr=1e-2 $mpirun -np 2 sh other.sh "$FWA" bench step tiny.yaml train.micro_batch=4 --steps 1
-expect 2 "optimizer.lr: 0.003 -> 0.01"
-# shellcheck disable=SC2086 # the launcher and its options
-run env OTHER="--repeats 2" $mpirun -np 2 sh other.sh "$FWA" bench io
-expect 2 "--repeats: got '2', but '' on rank 0"
+# started CODE TEXT OTHER ARGUMENTS...: the same with another command.
+started() {
+    wanted_code=$1 text=$2 other=$3
+    shift 3
+    # shellcheck disable=SC2086 # the launcher and its options
+    run env OTHER="$other" $mpirun -np 2 sh "$work/other.sh" "$FWA" "$@"
+    expect "$wanted_code" "$text"
+}
+aside started 2 "optimizer.lr: 0.003 -> 0.01" optimizer.lr=1e-2 bench step tiny.yaml train.micro_batch=4 --steps 1
+aside started 2 "--repeats: got '2', but '' on rank 0" "--repeats 2" bench io
 
 # A rank's own: its threads, and where its data lies.
-mkdir -p elsewhere/data
 cp tiny.yaml tiny-lm.yaml elsewhere
-cp data/* elsewhere/data
-# shellcheck disable=SC2086 # the launcher and its options
-run env OTHER="run.threads=2 data.train=$work/elsewhere/data/train_*.bin" $mpirun -np 2 sh other.sh "$FWA" train \
-    tiny-lm.yaml run.name=own train.micro_batch=4 train.steps=2
-expect 0
+cp -r data elsewhere
+aside started 0 "" "run.threads=2 data.train=elsewhere/data/train_*.bin" train tiny-lm.yaml run.name=own train.micro_batch=4 \
+    train.steps=2
 
 # Another disk: nothing there, other shards, another run.
 place=elsewhere
@@ -69,5 +92,10 @@ mkdir -p elsewhere/runs/source/checkpoints
 cp -r runs/source/checkpoints/step_00000001 elsewhere/runs/source/checkpoints/step_00000002
 for option in --init-from --resume; do
     differs "step_00000002 is another checkpoint here than on rank 0" "" $option runs/source
+done
+wait
+for number in $(seq $cases); do
+    cat "said.$number"
+    failures=$((failures + $(cat "case.$number/failures")))
 done
 finish
