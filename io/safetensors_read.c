@@ -187,7 +187,7 @@ static void convert(element_reader read, const unsigned char *from, int bytes, i
 }
 
 fwa_status fwa_safetensors_read(fwa_safetensors *file, const fwa_safetensor *tensor, fwa_dtype to, void *out) {
-    unsigned char piece[1 << 16];
+    unsigned char piece[1 << 12];
     const int bytes = element_bytes(tensor->type);
     const element_reader read = reader_of(tensor->type);
     FWA_CHECK(read, FWA_FORMAT, "%s: tensor %s has type %s, expected F64, F32, F16 or BF16", file->path, tensor->name,

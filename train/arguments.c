@@ -47,6 +47,8 @@ fwa_status fwa_arguments_parse(fwa_arguments *arguments, const fwa_option *known
                       argv[0]);
             value = argv[++i];
         }
+        FWA_CHECK(arguments->options < FWA_OPTIONS_MAX, FWA_USAGE, "fwa %s: at most %d options are taken", argv[0],
+                  FWA_OPTIONS_MAX);
         arguments->name[arguments->options] = option->name;
         arguments->value[arguments->options++] = value;
     }

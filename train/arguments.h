@@ -12,6 +12,7 @@ extern "C" {
 #endif
 
 #define FWA_ARGUMENTS_MAX 1024
+#define FWA_OPTIONS_MAX   64
 
 typedef struct fwa_option {
     const char *name; // "--resume", or "-o"; NULL ends a list
@@ -21,7 +22,7 @@ typedef struct fwa_option {
 typedef struct fwa_arguments {
     const char *at[FWA_ARGUMENTS_MAX]; // positional words
     int count;
-    const char *name[FWA_ARGUMENTS_MAX], *value[FWA_ARGUMENTS_MAX]; // options given; value NULL for flags
+    const char *name[FWA_OPTIONS_MAX], *value[FWA_OPTIONS_MAX]; // options given; value NULL for flags
     int options;
 } fwa_arguments;
 

@@ -95,7 +95,7 @@ static fwa_status read_stream(const char *path, fwa_text *text) {
     if (!standard) FWA_TRY(fwa_input_check(path, FWA_INPUT_STREAM));
     FILE *file = standard ? stdin : fopen(path, "r");
     FWA_CHECK(file, FWA_CONFIG, "--prompt-file: cannot open %s: %s", path, strerror(errno));
-    char block[65536];
+    char block[4096];
     size_t bytes;
     fwa_status status = FWA_OK;
     while (status == FWA_OK && (bytes = fread(block, 1, sizeof block, file)) > 0)

@@ -199,7 +199,7 @@ fwa_status fwa_cmd_sweep(fwa_world *world, int argc, char **argv) {
                                          {"--csv", true},          {"--eval", true},   {"--jobs", true},
                                          {"--gpus-per-job", true}, {NULL, false}};
     fwa_arguments arguments;
-    session s;
+    static session s; // large for a stack
     memset(&s, 0, sizeof s);
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     FWA_TRY(check_options(&arguments));

@@ -102,4 +102,20 @@ timeout "$limit" sh -c "cat text.txt >pipe"
 ended
 expect 0 "pipe is a pipe: waiting for what is written to it"
 check "other tokens" cmp bytes/train_000000.bin named/train_000000.bin
+# A stack of 64 KiB is enough for every command to say what it lacks, where no sanitizer needs more.
+# on_small_stack CODE WORDS
+on_small_stack() {
+    # shellcheck disable=SC2016,SC2086 # the inner shell's variables; several words
+    run sh -c 'ulimit -s 64 && exec "$@"' sh "$FWA" $2
+    expect "$1"
+}
+if ! ldd "$FWA" | grep -q libasan; then
+    for words in --version help "help train" info "data addition"; do on_small_stack 0 "$words"; done
+    for words in "train none.yaml" "eval none --grid 1-4" "generate none" "sweep none.yaml" "export none new" \
+        "import none new" "data inspect none" "data tokenize none --out new" "checkpoint verify none" \
+        "checkpoint diff none none" "report none -o new.html" "bench io --repeats 0" "bench step none.yaml" \
+        "op --in none.h5 --out new.h5"; do
+        on_small_stack 2 "$words"
+    done
+fi
 finish

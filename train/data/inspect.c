@@ -12,7 +12,7 @@
 #include "train/data/data.h"
 #include "train/progress.h"
 
-#define BLOCK          65536 // tokens read at once
+#define BLOCK          2048 // tokens read at once
 #define IDS            65536
 #define GPT2_DOCUMENT  50256
 #define TOP            10

@@ -106,7 +106,7 @@ static fwa_status add_lines(corpus *c, const char *path, FILE *file) {
 
 static fwa_status add_whole(corpus *c, const char *path, FILE *file) {
     fwa_text text = {0};
-    char block[65536];
+    char block[4096];
     size_t bytes;
     fwa_status status = FWA_OK;
     while (status == FWA_OK && (bytes = fread(block, 1, sizeof block, file)) > 0)

@@ -72,7 +72,7 @@ static fwa_status parse_widths(const char *text, fwa_eval_request *r) {
 // "4-48", or with a step "4-48:4".
 static fwa_status parse_grid(const char *text, fwa_eval_request *r) {
     char *end;
-    fwa_addition_grid grid;
+    static fwa_addition_grid grid; // large for a stack
     r->grid[0] = strtoll(text, &end, 10);
     const bool range = end != text && *end == '-';
     r->grid[1] = range ? strtoll(end + 1, &end, 10) : 0;
