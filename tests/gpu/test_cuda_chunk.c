@@ -39,7 +39,8 @@ static void bytes_of(const fwa_rule *rule, fwa_mixer_options options, fwa_form f
     check_ok(mixer->sizes(device, &call, saved, scratch));
 }
 
-// The general kernels gather everything into fp32 arrays.
+// The general kernels gather everything into fp32 arrays. Of chunk kernels the moved reads take most, then falcon3's
+// members of a window: 79 of 203 MB at 8.
 static void the_chunk_kernels_are_chosen(void **state) {
     (void)state;
     EACH_CHUNK_RULE(rule) {
@@ -53,7 +54,8 @@ static void the_chunk_kernels_are_chosen(void **state) {
             size_t saved, scratch, general_saved, general_scratch;
             bytes_of(rule, options, FWA_FORM_CHUNK, &saved, &scratch);
             bytes_of(rule, options, FWA_FORM_RECURRENT, &general_saved, &general_scratch);
-            if (saved >= general_saved || scratch >= general_scratch / (before ? 1 : 4))
+            const size_t most = general_scratch / (before ? 1 : longest ? 2 : 4);
+            if (saved >= general_saved || scratch >= most)
                 fail_msg("%s, window %d: the chunk form takes %zu + %zu bytes, the general kernel %zu + %zu: no chunk "
                          "kernel took it; the log of a forward pass says why",
                          rule->name, (int)options.window, saved, scratch, general_saved, general_scratch);
