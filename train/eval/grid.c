@@ -71,8 +71,7 @@ static void print_regions(const fwa_addition_grid *g) {
 
 static void print_grid(const fwa_addition_grid *g) {
     printf("\naddition, bracket format, trained on widths %lld-%lld; exact match of the answer in per cent, %lld "
-           "example%s "
-           "a pair\nrows: digits of the first operand; columns: of the second\n",
+           "example%s a pair\nrows: digits of the first operand; columns: of the second\n",
            (long long)g->trained[0], (long long)g->trained[1], (long long)g->examples, fwa_plural(g->examples));
     print_row(g, -1);
     for (int i = 0; i < g->count; i++) {

@@ -229,10 +229,8 @@ static fwa_status make_room(corpus *c) {
 
 static fwa_status open_corpus(corpus *c) {
     const fwa_eval_request *q = c->request;
-    c->T = q->context > 0 ? q->context : c->loaded->seq_len;
-    c->S = q->stride > 0 ? q->stride : c->T;
-    FWA_CHECK(c->S <= c->T, FWA_USAGE, "--stride %lld: expected at most the %lld token%s of a window", (long long)c->S,
-              (long long)c->T, fwa_plural(c->T));
+    c->T = q->context;
+    c->S = q->stride;
     FWA_CHECK(!c->loaded->attention || c->T <= c->loaded->seq_len, FWA_USAGE,
               "--context %lld: the model's attention was trained on sequences of %lld tokens, expected no more",
               (long long)c->T, (long long)c->loaded->seq_len);

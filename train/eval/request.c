@@ -121,6 +121,14 @@ fwa_status fwa_eval_request_read(fwa_eval_request *out, fwa_arguments *arguments
     return read_request(arguments, out);
 }
 
+static fwa_status fill_windows(fwa_eval_request *r, const fwa_config *config) {
+    if (r->context == 0) r->context = fwa_source_length(config);
+    if (r->stride == 0) r->stride = r->context;
+    FWA_CHECK(r->stride <= r->context, FWA_USAGE, "--stride %lld: expected at most the %lld token%s of a window",
+              (long long)r->stride, (long long)r->context, fwa_plural(r->context));
+    return FWA_OK;
+}
+
 static fwa_status check_files(const fwa_eval_request *r, const fwa_config *config) {
     const char *first = NULL; // word that is no setting
     for (int i = 0; i < r->word_count && !first; i++)
@@ -146,5 +154,6 @@ fwa_status fwa_eval_request_suit(fwa_eval_request *r, const fwa_arguments *a, co
         !r->grid[0] || config->task.format == FWA_ADDITION_BRACKET, FWA_CONFIG,
         "--grid: in task.format paper both operands have the same number of digits, and a grid has pairs of others");
     if (r->batch == 0) r->batch = r->task == FWA_EVAL_ADDITION ? 100 : 16;
+    if (r->task == FWA_EVAL_PERPLEXITY) FWA_TRY(fill_windows(r, config));
     return check_files(r, config);
 }

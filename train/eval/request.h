@@ -21,7 +21,7 @@ typedef struct fwa_eval_request {
     int64_t batch;
     int64_t shots, seed;     // mc
     bool cut;                // mc: contexts that are too long lose their beginning
-    int64_t context, stride; // ppl: tokens of a window, new ones in each; 0: those of training, the whole window
+    int64_t context, stride; // ppl: tokens of a window, new ones in each; 0 until fwa_eval_request_suit
     int64_t words_in_text;   // ppl: what word perplexity counts; 0: the words of the text
     const char *field;       // ppl: member of a JSONL line with its text
     int64_t low, high;       // addition: widths; 0: around the trained ones
@@ -33,8 +33,8 @@ typedef struct fwa_eval_request {
 extern const fwa_option fwa_eval_options[];
 // Reads the words, argv[0] "eval", argv[1] a run or checkpoint; they stay the caller's. FWA_USAGE.
 FWA_MUST_CHECK fwa_status fwa_eval_request_read(fwa_eval_request *out, fwa_arguments *arguments, int argc, char **argv);
-// Fills in task and batch, where the words do not say, for a model of this configuration. FWA_USAGE or FWA_CONFIG where
-// they ask for what cannot be asked of it.
+// Fills in task, batch and the windows of ppl, where the words do not say, for a model of this configuration. FWA_USAGE or
+// FWA_CONFIG where they ask for what cannot be asked of it.
 FWA_MUST_CHECK fwa_status fwa_eval_request_suit(fwa_eval_request *request, const fwa_arguments *arguments,
                                                 const fwa_config *config);
 

@@ -24,7 +24,8 @@ typedef struct fwa_sweep_evals {
 
 // Those of every --eval, in order. FWA_USAGE where one is given twice.
 FWA_MUST_CHECK fwa_status fwa_sweep_evals_read(fwa_sweep_evals *evals, const fwa_arguments *arguments);
-// FWA_USAGE or FWA_CONFIG, with the point, for words that fwa eval will refuse once a point is trained.
+// Refuses, with the point, what fwa eval would refuse of it without reading its model or a file's content: FWA_USAGE or
+// FWA_CONFIG; FWA_FORMAT for a damaged tokenizer.
 FWA_MUST_CHECK fwa_status fwa_sweep_evals_check(const fwa_sweep_evals *evals, const fwa_sweep_runs *runs,
                                                 const fwa_world *world);
 void fwa_sweep_evals_free(fwa_sweep_evals *evals);
