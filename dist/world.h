@@ -46,8 +46,8 @@ FWA_MUST_CHECK fwa_status fwa_world_agree(fwa_world *world, fwa_status mine);
 // wait without a time-out.
 FWA_MUST_CHECK fwa_status fwa_world_agree_late(fwa_world *world, fwa_status mine);
 
-// Collective. Rank 0's text, which the others' `mine` need not be, for all: *text, which the caller frees; NULL on
-// failure. A rank without memory for it: FWA_MEMORY on all.
+// Collective. A copy of rank 0's `mine` on every rank into *text, which the caller frees; NULL on failure. What the
+// others pass is not read and may be NULL. A rank without memory for it: FWA_MEMORY on all.
 FWA_MUST_CHECK fwa_status fwa_world_share_text(fwa_world *world, const char *mine, char **text);
 
 // Not collective. Time-out in seconds for everything the world's communicators do from now on (<= 0: none); 600 until

@@ -178,7 +178,7 @@ typedef struct fwa_gate_sums {
     double ridge;   // alpha / eta, the ridge that acts: lambda, less where alpha is clamped
     double clamped; // 1 where alpha is 1 - eps_gamma, else 0
 } fwa_gate_sums;
-#define FWA_GATE_SUMS 5 // fields
+#define FWA_GATE_SUMS ((int64_t)(sizeof(fwa_gate_sums) / sizeof(double))) // fields
 
 // A rule on a backend, in one precision.
 typedef struct fwa_mixer {

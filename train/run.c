@@ -150,7 +150,7 @@ static fwa_status leave_finished(const fwa_run *run, decision *out) {
     FWA_TRY(fwa_run_differences(run->path, run->config, &lines));
     if (!lines) return FWA_OK;
     lines[strlen(lines) - 1] = '\0';
-    fwa_log_warn("%s is finished, so these settings have no effect:\n%s", run->path, lines);
+    fwa_log_warn("%s is finished, so these differences have no effect:\n%s", run->path, lines);
     free(lines);
     return FWA_OK;
 }

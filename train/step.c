@@ -2,7 +2,8 @@
 //
 //   clear sums -> for each micro-batch: load it, run its micro-step -> state on its way to the host
 //   micro-step: forward, loss, backward; the first one overwrites the gradients of matrices, so only the others are
-//   cleared; the last one also: sum gradients over ranks (while the backward pass goes on)
+//   cleared; the last one also: sum gradients over ranks (while the backward pass goes on); then sums of gates, where
+//   the report is to have them
 //   -> update: norm, clip factor, guard -> AdamW -> share the values where ranks update pieces of them
 //
 // All that changes from step to step is in device memory, so micro-steps and the update are recorded once and launched
@@ -164,10 +165,8 @@ fwa_status fwa_trainer_report(fwa_trainer *t, fwa_step_report *report) {
     const fwa_step_state *state = &report->state;
     FWA_CHECK(state->skipped_in_a_row < t->config->guard.max_skips, FWA_NONFINITE,
               "step %lld: %lld step%s in a row had a loss or gradient that is not finite or far too large (loss %g, "
-              "norm %g); "
-              "nothing of them was applied; lower optimizer.lr, or resume from the last checkpoint",
+              "norm %g); nothing of them was applied; lower optimizer.lr, or resume from the last checkpoint",
               (long long)report->step, (long long)state->skipped_in_a_row, fwa_plural(state->skipped_in_a_row),
-              fabs(state->loss),
-              fabs(state->grad_norm)); // a NaN without its sign
+              fabs(state->loss), fabs(state->grad_norm)); // a NaN without its sign
     return FWA_OK;
 }

@@ -118,7 +118,10 @@ static real *head_saved(const fwa_mixer_call *call, const saved_layout *layout, 
     return (real *)((char *)call->saved.data + (size_t)(b * call->shape.H + h) * layout->bytes);
 }
 
-static void round_inputs(const fwa_head *head) {
+// What the value heads of a query/key head share.
+static void gather_group(fwa_head *head, int64_t b, int64_t hq) {
+    FWA_T(fwa_head_windows)(head, b);
+    FWA_T(fwa_head_gather_keys)(head, b, hq);
     fwa_round_where(head->task.rounds, head->q, head->task.T * head->task.K);
     fwa_round_where(head->task.rounds, head->x, head->rows * head->task.K);
 }
@@ -128,9 +131,7 @@ static void group_forward(const fwa_mixer_kit *kit, fwa_head *head, void *work, 
     const fwa_mixer_call *call = head->call;
     const int64_t group = call->shape.H / call->shape.Hq;
     const fwa_rate_task rate = make_rate(head, false, work);
-    FWA_T(fwa_head_windows)(head, b);
-    FWA_T(fwa_head_gather_keys)(head, b, hq);
-    round_inputs(head);
+    gather_group(head, b, hq);
     if (kit->rate->energy) kit->rate->energy->forward(&rate);
     for (int64_t h = hq * group; h < (hq + 1) * group; h++) {
         FWA_T(fwa_head_gather_values)(head, b, h);
@@ -151,9 +152,7 @@ static void group_backward(const fwa_mixer_kit *kit, fwa_head *head, void *work,
     const int64_t group = call->shape.H / call->shape.Hq;
     const fwa_rate_task rate = make_rate(head, true, work);
     const fwa_core_grads core_grads = {head->d_o, head->dq, head->dx, head->dv, head->dw, head->dgamma, head->dS};
-    FWA_T(fwa_head_windows)(head, b);
-    FWA_T(fwa_head_gather_keys)(head, b, hq);
-    round_inputs(head);
+    gather_group(head, b, hq);
     fwa_zero(head->dq, head->task.T * head->task.K);
     fwa_zero(head->dx, head->rows * head->task.K);
     memset(head->denergy, 0, (size_t)head->task.T * sizeof *head->denergy);
@@ -180,9 +179,7 @@ static void group_gates(const fwa_mixer_kit *kit, fwa_head *head, void *work, fw
                         int64_t hq) {
     const int64_t group = head->call->shape.H / head->call->shape.Hq;
     const fwa_rate_task rate = make_rate(head, false, work);
-    FWA_T(fwa_head_windows)(head, b);
-    FWA_T(fwa_head_gather_keys)(head, b, hq);
-    round_inputs(head);
+    gather_group(head, b, hq);
     kit->rate->energy->forward(&rate);
     memset(sums, 0, sizeof *sums);
     for (int64_t h = hq * group; h < (hq + 1) * group; h++) {

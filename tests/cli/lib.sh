@@ -60,7 +60,7 @@ on() {
     fi
 }
 
-# expect CODE TEXT...: the last command ended with CODE, each TEXT stands in what it wrote to standard error.
+# expect CODE TEXT...: the last command ended with CODE, and each TEXT stands in what it wrote to standard error.
 expect() {
     wanted=$1
     shift
