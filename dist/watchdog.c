@@ -102,7 +102,7 @@ fwa_status fwa_watchdog_start(void) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int code = pthread_create(&dog.thread, NULL, watch, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    FWA_CHECK(code == 0, FWA_ERROR, "cannot start the watchdog's thread: %s", strerror(code));
+    FWA_CHECK(code == 0, FWA_IO, "cannot start the watchdog's thread: %s", strerror(code));
     dog.running = true;
     return FWA_OK;
 }

@@ -102,7 +102,7 @@ static fwa_status start_thread(fwa_saver *s) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int code = pthread_create(&s->thread, NULL, run_thread, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    FWA_CHECK(code == 0, FWA_ERROR, "cannot start the thread that writes checkpoints: %s", strerror(code));
+    FWA_CHECK(code == 0, FWA_IO, "cannot start the thread that writes checkpoints: %s", strerror(code));
     s->running = true;
     return FWA_OK;
 }

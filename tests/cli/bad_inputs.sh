@@ -102,6 +102,14 @@ timeout "$limit" sh -c "cat text.txt >pipe"
 ended
 expect 0 "pipe is a pipe: waiting for what is written to it"
 check "other tokens" cmp bytes/train_000000.bin named/train_000000.bin
+
+# More options than are kept
+many=
+for number in $(seq 65); do many="$many --eval $number"; done
+# shellcheck disable=SC2086 # many words
+run "$FWA" sweep none.yaml $many
+expect 2 "fwa sweep: at most 64 options are taken"
+
 # A stack of 64 KiB is enough for every command to say what it lacks, where no sanitizer needs more.
 # on_small_stack CODE WORDS
 on_small_stack() {

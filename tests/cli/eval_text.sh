@@ -248,6 +248,7 @@ head -c 1100 same.bin >damaged.bin
 refused damaged.bin damaged -- --task mc damaged.bin
 printf 'a\n\377\n' >no-utf8.txt
 refused no-utf8.txt:2 0xFF -- --task ppl --tokenizer bytes no-utf8.txt
+refused '--stride 9' 'at most the 8 tokens of a window' -- --task ppl --tokenizer bytes short.txt --context 8 --stride 9
 refused '--context 100' 48 -- --task ppl --tokenizer bytes short.txt --context 100
 refused nothing.txt -- --task ppl --tokenizer bytes nothing.txt
 refused '--shots belongs to --task mc' -- --task ppl --shots 1

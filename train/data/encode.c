@@ -168,7 +168,7 @@ static fwa_status start_threads(ring *p) {
         if (code == 0) p->thread_count++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    FWA_CHECK(code == 0, FWA_ERROR, "cannot start thread %lld: %s", (long long)p->thread_count + 1, strerror(code));
+    FWA_CHECK(code == 0, FWA_IO, "cannot start thread %lld: %s", (long long)p->thread_count + 1, strerror(code));
     return FWA_OK;
 }
 
