@@ -189,8 +189,9 @@ typedef struct fwa_mixer {
     fwa_status (*forward)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call);
     fwa_status (*backward)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call,
                            const fwa_mixer_grads *grads);
-    // Adds the gates of a call that saves to *sums, in f64 and always in the same order. Reads k, beta, lambda, resets
-    // and incoming keys, uses scratch. Rules without FWA_INPUT_LAMBDA add nothing.
+    // Adds the gates of a call that saves to *sums, in f64 and always in the same order; those of a step are f64 on a
+    // CPU, f32 on a GPU. Reads k, beta, lambda, resets and incoming keys, uses scratch. Rules without FWA_INPUT_LAMBDA
+    // add nothing.
     fwa_status (*gates)(const fwa_backend *backend, fwa_stream *stream, const fwa_mixer_call *call,
                         fwa_gate_sums *sums);
     bool hands_over; // calls receive and send of `handover`; else the states of a call are complete in front of it

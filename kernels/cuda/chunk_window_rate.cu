@@ -7,6 +7,7 @@
 // query/key head: G by the warpgroup, a thread a window, then a warp a value head. Cost: keys are read once.
 #include "kernels/cuda/chunk_rows.cuh"
 #include "kernels/cuda/chunk_window.cuh"
+#include "kernels/cuda/eigenvalue.cuh"
 
 namespace {
 
@@ -18,58 +19,6 @@ template <int K, int W> struct rate_memory {
     __nv_bfloat16 x[64 * K];
     float gram[64][W], energy[64];
 };
-
-// Makes A_pq 0, A symmetric.
-template <int W> __device__ void rotate(float (&A)[W][W], float (&U)[W][W], int p, int q) {
-    constexpr float most = 1e15f; // of the cotangent of twice the angle: its square is finite
-    const float off = A[p][q], theta = fminf(fmaxf((A[q][q] - A[p][p]) * quick_reciprocal(2.0f * off), -most), most);
-    const float square = theta * theta + 1.0f;
-    const float turn = copysignf(quick_reciprocal(fabsf(theta) + square * rsqrtf(square)), theta);
-    const float tangent = fabsf(off) < 1e-30f ? 0.0f : turn;
-    const float c = rsqrtf(tangent * tangent + 1.0f), n = tangent * c;
-    A[p][p] -= tangent * off, A[q][q] += tangent * off;
-    A[p][q] = A[q][p] = 0.0f;
-#pragma unroll
-    for (int k = 0; k < W; k++) {
-        const float u = U[p][k], v = U[q][k];
-        U[p][k] = c * u - n * v, U[q][k] = n * u + c * v;
-        if (k == p || k == q) continue;
-        const float x = A[k][p], y = A[k][q];
-        A[k][p] = A[p][k] = c * x - n * y, A[k][q] = A[q][k] = n * x + c * y;
-    }
-}
-
-// Largest eigenvalue of A, which is destroyed, and its unit eigenvector.
-template <int W> __device__ float largest_eigenvalue(float (&A)[W][W], float (&top)[W]) {
-    float U[W][W];
-#pragma unroll
-    for (int i = 0; i < W * W; i++) U[i / W][i % W] = i / W == i % W ? 1.0f : 0.0f;
-    for (int sweep = 0; sweep < 12; sweep++) {
-        float off = 0.0f, all = 0.0f;
-#pragma unroll
-        for (int i = 0; i < W; i++) {
-            all += A[i][i] * A[i][i];
-#pragma unroll
-            for (int j = 0; j < i; j++) off += A[i][j] * A[i][j];
-        }
-        if (off <= 1e-12f * all) break;
-#pragma unroll
-        for (int p = 0; p < W; p++)
-#pragma unroll
-            for (int q = p + 1; q < W; q++) rotate<W>(A, U, p, q);
-    }
-    float largest = A[0][0];
-#pragma unroll
-    for (int k = 0; k < W; k++) top[k] = U[0][k];
-#pragma unroll
-    for (int i = 1; i < W; i++) {
-        if (A[i][i] <= largest) continue;
-        largest = A[i][i];
-#pragma unroll
-        for (int k = 0; k < W; k++) top[k] = U[i][k];
-    }
-    return largest;
-}
 
 // E of row r; writes the row of gram and top.
 template <int K, int W>

@@ -119,31 +119,12 @@ fwa_status plan(const mixer_kit &kit, const fwa_mixer_call *call, bool backward,
     return FWA_OK;
 }
 
-// The same for sums of gates: keys alone, and those for the largest eigenvalue only.
-fwa_status plan_gates(const mixer_kit &kit, const fwa_mixer_call *call, fwa_bump *scratch, mixer_task *a,
-                      fwa_gate_sums **parts) {
-    *a = {};
-    FWA_TRY(set_sizes(kit, call, a));
-    const int64_t keys = a->B * a->Hq;
-    a->first = FWA_TAKE(scratch, int32_t, a->B * a->T);
-    a->drop = FWA_TAKE(scratch, uint8_t, a->B * a->T);
-    a->energy = FWA_TAKE(scratch, double, keys * a->T);
-    if (a->energies == energy_kind::mean)
-        a->norms = FWA_TAKE(scratch, double, keys * a->rows);
-    else
-        a->xs = FWA_TAKE(scratch, float, keys * a->rows * a->Kp);
-    const size_t work = energy_work(*a);
-    if (work) a->jacobi = static_cast<double *>(fwa_bump_take(scratch, static_cast<int64_t>(work), 1));
-    *parts = FWA_TAKE(scratch, fwa_gate_sums, gate_blocks);
-    return FWA_OK;
-}
-
 // Bytes for sums of gates; 0 where the rule has none.
 fwa_status gates_bytes(const mixer_kit &kit, const fwa_mixer_call *call, size_t *scratch) {
     fwa_bump bump = {};
-    mixer_task task;
-    fwa_gate_sums *parts;
-    if (has_gates(kit.rate)) FWA_TRY(plan_gates(kit, call, &bump, &task, &parts));
+    mixer_task task = {};
+    FWA_TRY(set_sizes(kit, call, &task));
+    if (has_gates(kit.rate)) plan_gates(&task, &bump);
     *scratch = bump.used;
     return FWA_OK;
 }
@@ -309,15 +290,13 @@ fwa_status mixer_gates(const mixer_kit &kit, const fwa_backend *backend, fwa_str
                        fwa_gate_sums *sums) {
     fwa_bump scratch = {static_cast<char *>(call->scratch.data), 0};
     mixer_task task;
-    fwa_gate_sums *parts;
     FWA_TRY(fwa_mixer_check(kit.rule, backend, call));
     FWA_CHECK(call->save, FWA_ERROR, "%s: gates are summed of calls that save", kit.rule->name);
     if (!has_gates(kit.rate)) return FWA_OK;
     FWA_TRY(check_memory(kit, backend, call));
-    FWA_TRY(plan_gates(kit, call, &scratch, &task, &parts));
-    set_views(call, &task);
-    FWA_TRY(task.xs ? gather_keys(stream->handle, task) : find_windows(stream->handle, task));
-    return rate_gates(stream->handle, kit.rate, task, parts, sums);
+    FWA_TRY(mixer_describe(kit, call, &task));
+    const gate_memory memory = plan_gates(&task, &scratch);
+    return sum_gates(stream->handle, kit.rate, task, memory, sums);
 }
 
 } // namespace fwa

@@ -6,8 +6,7 @@
 //
 // for every column of beta; E and lambda are shared by the columns. Where a step has no pair or a zero denominator,
 // w = 0, gamma = 1 and every gradient is 0, never 0/0. Shapes: w, gamma [B,H,T,columns]. Results are overwritten, the
-// same bits every time. Mapping: forward a thread an element; backward a thread a step, or with columns a warp; sums
-// of gates a thread an element, then the threads of a block as a tree, then one block over the blocks.
+// same bits every time. Mapping: forward a thread an element; backward a thread a step, or with columns a warp.
 #include "kernels/cuda/rate.cuh"
 
 namespace {
@@ -163,63 +162,9 @@ __global__ void __launch_bounds__(map_threads) pulls_kernel(const __grid_constan
     });
 }
 
-__device__ void add_gates(fwa_gate_sums &to, const fwa_gate_sums &from) {
-    to.steps += from.steps, to.eta += from.eta, to.alpha += from.alpha;
-    to.ridge += from.ridge, to.clamped += from.clamped;
-}
-
-// The threads of a block as a tree; the result on thread 0.
-__device__ fwa_gate_sums block_gates(const fwa_gate_sums &own) {
-    __shared__ fwa_gate_sums shared[map_threads];
-    shared[threadIdx.x] = own;
-    for (int half = map_threads / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) add_gates(shared[threadIdx.x], shared[threadIdx.x + half]);
-    }
-    return shared[0];
-}
-
-// Steps in the order of beta and lambda, [B,T,H] and columns.
-__global__ void __launch_bounds__(map_threads)
-    gate_parts_kernel(const __grid_constant__ mixer_task a, int64_t columns, fwa_gate_sums *parts) {
-    const double most = 1 - a.options.eps_gamma; // of alpha
-    fwa_gate_sums own = {};
-    each_element(a.B * a.T * a.H * columns, [&](int64_t i) {
-        const int64_t c = i % columns, h = i / columns % a.H, t = i / columns / a.H % a.T, b = i / columns / a.H / a.T;
-        const falcon_step step = compute_step(a, b, h, t);
-        if (!step.pairs) return;
-        const falcon_eta column = compute_eta(a, step, a.beta.get(b, t, h, c));
-        if (!(column.eta > 0)) return;
-        add_gates(own, {1.0, column.eta, column.clamped ? most : column.alpha,
-                        column.clamped ? most / column.eta : step.lambda, column.clamped ? 1.0 : 0.0});
-    });
-    const fwa_gate_sums all = block_gates(own);
-    if (threadIdx.x == 0) parts[blockIdx.x] = all;
-}
-
-__global__ void __launch_bounds__(map_threads)
-    gate_sums_kernel(fwa_gate_sums *sums, const fwa_gate_sums *parts, int count) {
-    fwa_gate_sums own = {};
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += map_threads) add_gates(own, parts[i]);
-    const fwa_gate_sums all = block_gates(own);
-    if (threadIdx.x == 0) add_gates(*sums, all);
-}
-
 } // namespace
 
 namespace fwa {
-
-fwa_status rate_gates(cudaStream_t stream, rate_kind kind, const mixer_task &task, fwa_gate_sums *parts,
-                      fwa_gate_sums *sums) {
-    const int64_t columns = task.columns > 1 ? task.V : 1;
-    const unsigned needed = element_blocks(task.B * task.T * task.H * columns);
-    const unsigned blocks = needed < gate_blocks ? needed : static_cast<unsigned>(gate_blocks);
-    FWA_CHECK(has_gates(kind), FWA_ERROR, "rate kind %d has no gates", static_cast<int>(kind));
-    FWA_TRY(energy_forward(stream, task));
-    FWA_LAUNCH(gate_parts_kernel, blocks, map_threads, 0, stream, task, columns, parts);
-    FWA_LAUNCH(gate_sums_kernel, 1, map_threads, 0, stream, sums, parts, static_cast<int>(blocks));
-    return FWA_OK;
-}
 
 fwa_status rate_forward(cudaStream_t stream, rate_kind kind, const mixer_task &task) {
     const unsigned blocks = element_blocks(task.B * task.H * task.T * task.columns);

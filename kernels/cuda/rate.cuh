@@ -21,7 +21,7 @@ __host__ __device__ constexpr energy_kind energy_of(rate_kind rate) {
     return rate == rate_kind::falcon_top ? energy_kind::top : energy_kind::none;
 }
 
-// Rates whose gates rate_gates sums up.
+// Rates whose gates sum_gates sums up.
 __host__ __device__ constexpr bool has_gates(rate_kind rate) {
     return rate == rate_kind::falcon || rate == rate_kind::falcon_top;
 }
@@ -31,14 +31,18 @@ fwa_status rate_forward(cudaStream_t stream, rate_kind kind, const mixer_task &t
 // From dw and dgamma to dbeta, dlambda, dlog_decay and `pulls`, the gradient of every step's energy.
 fwa_status rate_backward(cudaStream_t stream, rate_kind kind, const mixer_task &task);
 
-// Adds to *sums of device memory what fwa_mixer.gates says, from beta, lambda and keys; with first, drop, and for the
-// largest eigenvalue xs, in place. parts: for gate_blocks of them.
-constexpr int64_t gate_blocks = 1024;
-fwa_status rate_gates(cudaStream_t stream, rate_kind kind, const mixer_task &task, fwa_gate_sums *parts,
-                      fwa_gate_sums *sums);
+// What sums of gates need beside a task; in scratch.
+struct gate_memory {
+    float *band;
+    fwa_gate_sums *parts;
+};
+// Lays out first, drop and the rest for a task that is described and has no other memory.
+gate_memory plan_gates(mixer_task *task, fwa_bump *scratch);
+// Adds to *sums of device memory what fwa_mixer.gates says.
+fwa_status sum_gates(cudaStream_t stream, rate_kind kind, const mixer_task &task, const gate_memory &memory,
+                     fwa_gate_sums *sums);
 
-// Energies of all steps; the mean's from the call's own keys where xs is null; z, the eigenvectors of the largest
-// eigenvalues, where it is not null.
+// Energies of all steps; z, the eigenvectors of the largest eigenvalues, where it is not null.
 fwa_status energy_forward(cudaStream_t stream, const mixer_task &task);
 // Bytes of task.jacobi: 0 where the matrices fit shared memory.
 size_t energy_work(const mixer_task &task);

@@ -68,20 +68,22 @@ static inline mixer_case rounded_case(mixer_case *c) {
     return rounded;
 }
 
-// Sums of gates are taken in double from the same rounded inputs.
+// Gates are fp32 from the same rounded inputs, then summed in double: a few tens of roundings of 6e-8, nearly all of
+// sums of squares, whose sizes do not cancel. A step that near the clamp may be counted on either side of it.
 static inline void compare_gates(device_mixer *d) {
     const mixer_case *host = d->host;
     const fwa_gate_sums got = device_mixer_gates(d);
     fwa_gate_sums expected = {0};
     check_ok(host->mixer->gates(host->backend, host->backend->stream, &host->call, &expected));
     const double pairs[][2] = {{got.eta, expected.eta}, {got.alpha, expected.alpha}, {got.ridge, expected.ridge}};
-    if (got.steps != expected.steps || got.clamped != expected.clamped)
+    const double limit = 1e-5;
+    if (got.steps != expected.steps || fabs(got.clamped - expected.clamped) > 1 + limit * expected.steps)
         fail_msg("%s: %s: gates of %.17g steps, %.17g of them clamped, expected %.17g and %.17g",
                  fwa_dtype_name(d->cuda->compute), host->spec.rule->name, got.steps, got.clamped, expected.steps,
                  expected.clamped);
     for (int i = 0; i < 3; i++) {
         const double size = fabs(pairs[i][1]), apart = fabs(pairs[i][0] - pairs[i][1]);
-        judge(d->cuda, &host->spec, "gates", false, size > 0 ? apart / size : apart, 1e-9);
+        judge(d->cuda, &host->spec, "gates", false, size > 0 ? apart / size : apart, limit);
     }
 }
 
