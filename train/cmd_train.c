@@ -170,10 +170,11 @@ static bool is_logged(const session *s, int64_t step) {
 }
 
 // Whether the device has nothing more to do after the step given last: the host looks at what it has done then.
-static bool pauses(const fwa_trainer *t) {
+static bool pauses(const session *s) {
+    const fwa_trainer *t = s->trainer;
     const fwa_config *config = t->config;
-    return t->stop || is_last(config, t->step) || validates_after(config, t->step) ||
-           due(t->step, config->checkpoint.every);
+    return t->stop || fwa_profile_waits_before(config, t->step - s->start) || is_last(config, t->step) ||
+           validates_after(config, t->step) || due(t->step, config->checkpoint.every);
 }
 
 static fwa_status give_step(session *s) {
@@ -198,7 +199,7 @@ static fwa_status next_report(session *s, fwa_step_report *report, double limit)
     fwa_trainer *t = s->trainer;
     set_limit(t, limit);
     fwa_watchdog_expect(limit, "a training step");
-    while (t->step == t->reported || (t->step - t->reported <= t->ahead && !pauses(t))) FWA_TRY(give_step(s));
+    while (t->step == t->reported || (t->step - t->reported <= t->ahead && !pauses(s))) FWA_TRY(give_step(s));
     fwa_watchdog_expect(limit, "a training step");
     FWA_TRY(fwa_trainer_report(t, report));
     s->ended = fwa_clock_seconds();

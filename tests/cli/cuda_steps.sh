@@ -1,7 +1,7 @@
 #!/bin/sh
 # Steps that follow each other on a GPU without a wait: rows, checkpoints and the end are what they are where every step
-# is waited for; ten steps at once and in parts are the same run, bit for bit; skipped steps end the run; a signal saves
-# the last step. FWA_TEST_RANKS: the same over several GPUs. Skips without them.
+# is waited for; ten steps at once and in parts are the same run, bit for bit; rows of timed steps have their own time;
+# skipped steps end the run; a signal saves the last step. FWA_TEST_RANKS: the same over several GPUs. Skips without them.
 . "$(dirname "$0")/lib.sh"
 n=${FWA_TEST_RANKS:-1}
 needs_gpus "$n"
@@ -28,6 +28,14 @@ for precision in f32 bf16; do
     same_parameters whole-$precision looked-$precision 10
     check "not validated 4 times" test "$(grep -c val_loss runs/looked-$precision/metrics.jsonl)" = 4
 done
+
+# Steps timed by parts are waited for, and their rows have their time, not that of a neighbour.
+# shellcheck disable=SC2086 # several words
+trained "$n" timed tiny.yaml $settings debug.profile=3
+# shellcheck disable=SC2016 # awk's variables, not the shell's
+check "rows 3 to 5 have less than the time of their steps" awk -v rows="$(columns runs/timed/metrics.jsonl ms)" '
+/"ms": / && !mean { match($0, /"ms": [0-9.e+-]*/); mean = substr($0, RSTART + 6, RLENGTH - 6) }
+END { split(rows, ms, "\n"); exit !(mean > 0 && ms[3] + ms[4] + ms[5] > 0.95 * 3 * mean) }' runs/timed/profile.json
 
 # The guard looks one step late and applies nothing of what it refused.
 # shellcheck disable=SC2086 # several words

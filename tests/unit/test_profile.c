@@ -130,10 +130,21 @@ static void a_failure_puts_everything_back(void **state) {
     trainer_case_close(&c);
 }
 
+// Steps 2 and 3 of the start are timed, and none is under way around them.
+static void reports_come_in_time(void **state) {
+    (void)state;
+    fwa_config config = {.debug.profile = 2};
+    for (int64_t given = 0; given < 8; given++)
+        assert_int_equal(fwa_profile_waits_before(&config, given), given >= 2 && given <= 4);
+    config.debug.profile = 0;
+    for (int64_t given = 0; given < 8; given++) assert_false(fwa_profile_waits_before(&config, given));
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(rows_add_up, check_release),
         cmocka_unit_test_teardown(a_timed_step_is_a_step, check_release),
+        cmocka_unit_test_teardown(reports_come_in_time, check_release),
         cmocka_unit_test_teardown(a_failure_puts_everything_back, check_release),
     };
     if (fwa_world_create(&world, &argc, &argv) != FWA_OK || fwa_world_split(world, 1) != FWA_OK) return 1;

@@ -185,6 +185,11 @@ fwa_status fwa_profile_training_step(fwa_profile **profile, fwa_trainer *t, int6
     return FWA_OK;
 }
 
+bool fwa_profile_waits_before(const fwa_config *config, int64_t given) {
+    const int64_t timed = config->debug.profile;
+    return timed > 0 && given >= FWA_PROFILE_WARM_UP && given <= FWA_PROFILE_WARM_UP + timed;
+}
+
 static fwa_status publish(const fwa_profile *p, const char *folder) {
     char path[FWA_PATH_MAX], *table = fwa_profile_table(p), *json = fwa_profile_json(p), *rest = table;
     fwa_status status = FWA_OK;

@@ -32,6 +32,9 @@ char *fwa_profile_json(const fwa_profile *profile);
 // are added to *other.
 FWA_MUST_CHECK fwa_status fwa_profile_training_step(fwa_profile **profile, fwa_trainer *trainer, int64_t given,
                                                     const char *folder, double *other);
+// Whether the reports of all steps before number `given` are taken before it is given: as the host waits for the device
+// in a timed step, a report taken behind it would come at its end, and a line of the log have the time of another step.
+bool fwa_profile_waits_before(const fwa_config *config, int64_t given);
 // Not collective. Rank 0 logs the table and writes `folder`/profile.json; destroys and clears *profile. NULL is fine.
 FWA_MUST_CHECK fwa_status fwa_profile_finish(fwa_profile **profile, const char *folder);
 
