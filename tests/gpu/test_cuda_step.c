@@ -135,7 +135,7 @@ static void memory_stays_as_it_is(void **state) {
     check_ok(backend->memory(backend, &before, &total));
     for (int i = 0; i < 4 * STEPS; i++) trainer_case_step(&c);
     check_ok(backend->memory(backend, &after, &total));
-    assert_int_equal(after, before);
+    assert_true(after <= before); // less where another process of the GPU has ended
     trainer_case_close(&c);
 }
 
