@@ -135,7 +135,7 @@ static fwa_status read_prompt(session *s) {
 static fwa_status open_tokenizer(session *s) {
     const bool addition = s->loaded.config->task.name == FWA_TASK_ADDITION;
     const char *source = s->ask->tokenizer ? s->ask->tokenizer : addition ? "bytes" : "data/gpt2";
-    FWA_TRY(fwa_loaded_tokenizer(&s->tokenizer, &s->loaded, source));
+    FWA_TRY(fwa_loaded_tokenizer(&s->tokenizer, s->loaded.config, s->loaded.path, source));
     s->end = addition ? FWA_ADDITION_END : fwa_tokenizer_document(s->tokenizer);
     const int64_t ids = fwa_tokenizer_vocab(s->tokenizer);
     return fwa_sampler_open(&s->sampler, &s->ask->sampling, s->end < ids ? ids : s->end + 1);

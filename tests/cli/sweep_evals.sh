@@ -24,6 +24,8 @@ made() {
     stat -c '%n %i %Y' runs/two/*/eval*.json
 }
 
+mkdir data
+
 # Words that fwa eval will refuse end the sweep before any point is trained.
 # refused TEXT WORDS
 refused() {
@@ -45,6 +47,8 @@ refused "--json scores.json" "--json scores.json"
 refused "--scores scores.jsonl" "--task mc --scores scores.jsonl two.yaml"
 refused "--stride 9: expected at most the 8 tokens" "--task ppl --context 8 --stride 9 two.yaml"
 refused "folder gone has no encoder.json" "--task mc --tokenizer gone two.yaml"
+refused "data/gpt2" "--task mc two.yaml"
+refused "data is a folder" "--task mc --tokenizer bytes data"
 
 run "$FWA" sweep two.yaml --eval "$widths"
 expect 1 "1 of 3 points failed"

@@ -335,18 +335,10 @@ static fwa_status prepare_all(const fwa_loaded *l, const fwa_eval_request *q, co
     return FWA_OK;
 }
 
-static bool holds_text(const fwa_paths *files) {
-    for (int i = 0; i < files->count; i++) {
-        const char *dot = strrchr(files->at[i], '.');
-        if (!dot || strcmp(dot, ".bin") != 0) return true;
-    }
-    return false;
-}
-
 static fwa_status open_all(const fwa_loaded *l, const fwa_eval_request *q, fwa_paths *files, fwa_tokenizer **tokenizer,
                            work **works, result **results) {
     FWA_TRY(fwa_eval_files_find(files, q, l->config));
-    FWA_TRY(fwa_eval_tokenizer(tokenizer, l, q, holds_text(files)));
+    FWA_TRY(fwa_eval_tokenizer(tokenizer, l->config, l->path, q, files));
     *works = calloc((size_t)files->count, sizeof **works);
     *results = calloc((size_t)files->count, sizeof **results);
     FWA_CHECK(*works && *results, FWA_MEMORY, "no memory for the results of %d files", files->count);

@@ -26,10 +26,10 @@ FWA_MUST_CHECK fwa_status fwa_eval_files_find(fwa_paths *files, const fwa_eval_r
                                               const fwa_config *config);
 // Rank 0 logs "scored DONE of ALL WHAT" at most every quarter of a minute; *said is 0 at first. Not collective.
 void fwa_eval_progress(const fwa_world *world, double *said, int64_t done, int64_t all, const char *what);
-// The named tokenizer, or the standard one where the task cannot do without (`needed`) or it is there; *out is NULL
-// where there is none. Not collective.
-FWA_MUST_CHECK fwa_status fwa_eval_tokenizer(fwa_tokenizer **out, const fwa_loaded *loaded,
-                                             const fwa_eval_request *request, bool needed);
+// The named tokenizer, or the standard one where it is there or one of the files is text; *out is NULL where there is
+// none. `config` and `model` as of fwa_loaded_tokenizer. Not collective.
+FWA_MUST_CHECK fwa_status fwa_eval_tokenizer(fwa_tokenizer **out, const fwa_config *config, const char *model,
+                                             const fwa_eval_request *request, const fwa_paths *files);
 
 #ifdef __cplusplus
 }

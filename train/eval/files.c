@@ -22,12 +22,19 @@ fwa_status fwa_eval_files_find(fwa_paths *files, const fwa_eval_request *request
     return FWA_OK;
 }
 
-fwa_status fwa_eval_tokenizer(fwa_tokenizer **out, const fwa_loaded *loaded, const fwa_eval_request *request,
-                              bool needed) {
+static bool hold_text(const fwa_paths *files) {
+    for (int i = 0; i < files->count; i++)
+        if (!fwa_path_ends(files->at[i], ".bin")) return true;
+    return false;
+}
+
+fwa_status fwa_eval_tokenizer(fwa_tokenizer **out, const fwa_config *config, const char *model,
+                              const fwa_eval_request *request, const fwa_paths *files) {
+    const bool needed = hold_text(files);
     *out = NULL;
-    if (request->tokenizer) return fwa_loaded_tokenizer(out, loaded, request->tokenizer);
+    if (request->tokenizer) return fwa_loaded_tokenizer(out, config, model, request->tokenizer);
     if (!needed && !fwa_path_exists(STANDARD_TOKENIZER)) return FWA_OK;
-    fwa_status status = fwa_loaded_tokenizer(out, loaded, STANDARD_TOKENIZER);
+    fwa_status status = fwa_loaded_tokenizer(out, config, model, STANDARD_TOKENIZER);
     if (status == FWA_CONFIG && !needed) { // not the one of this model
         fwa_error_clear();
         return FWA_OK;

@@ -98,12 +98,12 @@ void fwa_loaded_close(fwa_loaded *l) {
     memset(l, 0, sizeof *l);
 }
 
-fwa_status fwa_loaded_tokenizer(fwa_tokenizer **out, const fwa_loaded *l, const char *source) {
+fwa_status fwa_loaded_tokenizer(fwa_tokenizer **out, const fwa_config *config, const char *model, const char *source) {
     FWA_TRY(fwa_tokenizer_open(out, source));
-    const int64_t ids = fwa_tokenizer_vocab(*out), known = l->model->spec.vocab;
+    const int64_t ids = fwa_tokenizer_vocab(*out), known = fwa_source_vocab(config);
     if (ids <= known) return FWA_OK;
     fwa_tokenizer_close(*out);
     *out = NULL;
     FWA_FAIL(FWA_CONFIG, "tokenizer %s has %lld ids, the model of %s knows %lld; name the one its data was made with",
-             source, (long long)ids, l->path, (long long)known);
+             source, (long long)ids, model, (long long)known);
 }

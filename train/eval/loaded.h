@@ -35,8 +35,10 @@ void fwa_loaded_close(fwa_loaded *loaded);
 // FWA_USAGE or FWA_CONFIG where fwa_loaded_open will refuse the settings among `words` for a checkpoint with this
 // configuration. Not collective.
 FWA_MUST_CHECK fwa_status fwa_loaded_check_settings(const fwa_config *config, const char *const *words, int count);
-// Opens `source` (io/tokenizer.h); FWA_CONFIG where it has ids that the model lacks. Not collective.
-FWA_MUST_CHECK fwa_status fwa_loaded_tokenizer(fwa_tokenizer **out, const fwa_loaded *loaded, const char *source);
+// Opens `source` (io/tokenizer.h); FWA_CONFIG where it has ids that a model with this configuration, which messages
+// call `model`, lacks. Not collective.
+FWA_MUST_CHECK fwa_status fwa_loaded_tokenizer(fwa_tokenizer **out, const fwa_config *config, const char *model,
+                                               const char *source);
 
 #ifdef __cplusplus
 }

@@ -149,7 +149,7 @@ static fwa_status read_all(corpus *c) {
     const fwa_eval_request *q = c->request;
     FWA_TRY(fwa_eval_files_find(&c->files, q, c->loaded->config));
     const bool shards = fwa_path_ends(c->files.at[0], ".bin");
-    FWA_TRY(fwa_eval_tokenizer(&c->tokenizer, c->loaded, q, !shards));
+    FWA_TRY(fwa_eval_tokenizer(&c->tokenizer, c->loaded->config, c->loaded->path, q, &c->files));
     FWA_TRY(shards ? read_shards(c) : read_text(c));
     FWA_CHECK(c->count > 0, FWA_FORMAT, "%s: no document has a token to score", c->files.at[0]);
     for (int64_t i = 0; i < c->count; i++) {

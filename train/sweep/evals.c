@@ -80,19 +80,25 @@ fwa_status fwa_sweep_evals_read(fwa_sweep_evals *evals, const fwa_arguments *arg
     return FWA_OK;
 }
 
-static fwa_status check_tokenizer(const char *source) {
-    fwa_tokenizer *tokenizer;
-    FWA_TRY(fwa_tokenizer_open(&tokenizer, source));
+// Files that are there, and a tokenizer for them.
+static fwa_status check_files(const fwa_eval_request *request, const fwa_config *config, const char *point,
+                              bool first) {
+    fwa_paths files;
+    fwa_tokenizer *tokenizer = NULL;
+    fwa_status status = fwa_eval_files_find(&files, request, config);
+    for (int i = 0; i < files.count && status == FWA_OK; i++) status = fwa_input_check(files.at[i], FWA_INPUT_TEXT);
+    if (status == FWA_OK && first && request->task != FWA_EVAL_ADDITION)
+        status = fwa_eval_tokenizer(&tokenizer, config, point, request, &files);
     fwa_tokenizer_close(tokenizer);
-    return FWA_OK;
+    fwa_paths_free(&files);
+    return status;
 }
 
 // first: of the first point; a tokenizer is the same for all.
-static fwa_status check_eval(const fwa_sweep_eval *eval, const fwa_config *config, bool first) {
+static fwa_status check_eval(const fwa_sweep_eval *eval, const fwa_config *config, const char *point, bool first) {
     char *argv[FWA_WORD_LIST_MAX + 2] = {"eval", "POINT"};
     fwa_arguments arguments;
     fwa_eval_request request;
-    fwa_paths files;
     memcpy(argv + 2, eval->words.at, (size_t)eval->words.count * sizeof *argv);
     FWA_TRY(fwa_eval_request_read(&request, &arguments, eval->words.count + 2, argv));
     FWA_CHECK(!request.json, FWA_USAGE, "--json %s: the sweep itself names the files of results", request.json);
@@ -100,10 +106,7 @@ static fwa_status check_eval(const fwa_sweep_eval *eval, const fwa_config *confi
               request.scores);
     FWA_TRY(fwa_eval_request_suit(&request, &arguments, config));
     FWA_TRY(fwa_loaded_check_settings(config, request.words, request.word_count));
-    if (request.tokenizer && first) FWA_TRY(check_tokenizer(request.tokenizer));
-    fwa_status status = fwa_eval_files_find(&files, &request, config);
-    fwa_paths_free(&files);
-    return status;
+    return check_files(&request, config, point, first);
 }
 
 fwa_status fwa_sweep_evals_check(const fwa_sweep_evals *evals, const fwa_sweep_runs *runs, const fwa_world *world) {
@@ -111,7 +114,8 @@ fwa_status fwa_sweep_evals_check(const fwa_sweep_evals *evals, const fwa_sweep_r
         const fwa_sweep_point *point = runs->run[i].point;
         fwa_config *config = NULL;
         fwa_status status = fwa_sweep_config(runs, point, world, &config);
-        for (int e = 0; e < evals->count && status == FWA_OK; e++) status = check_eval(&evals->at[e], config, i == 0);
+        for (int e = 0; e < evals->count && status == FWA_OK; e++)
+            status = check_eval(&evals->at[e], config, point->name, i == 0);
         fwa_config_destroy(config);
         FWA_CHECK(status == FWA_OK, status, "--eval, point %d, %s: %s", i + 1, point->name, fwa_error_message());
     }
