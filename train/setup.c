@@ -195,9 +195,9 @@ static void layout_problems(fwa_config *config, const fwa_world *world) {
             m = config->train.micro_batch, T = fwa_source_length(config);
     if (sp > 1 && T % sp)
         fwa_config_problem(config, "parallel.sp",
-                           "sequences of %lld tokens cannot be cut into %lld pieces of one size; choose a divisor, or "
+                           "sequences of %lld token%s cannot be cut into %lld pieces of one size; choose a divisor, or "
                            "another train.seq_len",
-                           (long long)T, (long long)sp);
+                           (long long)T, fwa_plural(T), (long long)sp);
     if (config->parallel.sp_strategy == FWA_SP_GATHER)
         fwa_config_problem(config, "parallel.sp_strategy",
                            "gather: states of rules go from piece to piece in a ring, and only keys and values of "

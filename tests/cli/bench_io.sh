@@ -23,6 +23,16 @@ run "$FWA" bench io --to nowhere --repeats 0
 expect 2 "--repeats '0'"
 check_not "made in spite of a mistake" test -e nowhere
 
+# A rank that cannot go on waits until rank 0 has removed the folder.
+mkdir rank.0 rank.1
+# shellcheck disable=SC2016 # the inner shell's variables
+for repeat in 1 2 3; do
+    # shellcheck disable=SC2086 # the launcher and its options
+    run $mpirun -np 2 sh -c 'cd "rank.$OMPI_COMM_WORLD_RANK" && exec "$FWA" bench io --parameters 500000'
+    expect 1 "made by rank 0, is not seen by rank 1"
+    check_not "the folder stays, start $repeat" test -e rank.0/bench-io
+done
+
 # What does not fit is not begun.
 on 2 bench io --to large --parameters 1000000000000
 expect 1 "--to large: needs 24000000098304 bytes, two checkpoints, and" "lower --parameters"

@@ -155,20 +155,21 @@ static void print_times(const bench *b, double *const seconds[TIMES], int repeat
 }
 
 static fwa_status measure(bench *b, int repeats) {
-    double *seconds[TIMES] = {NULL};
+    double *times = calloc((size_t)(TIMES * repeats), sizeof *times), *seconds[TIMES];
     fwa_status status = FWA_OK;
-    for (int i = 0; i < TIMES; i++) {
-        seconds[i] = calloc((size_t)repeats, sizeof **seconds);
-        FWA_CHECK_GOTO(seconds[i], FWA_MEMORY, done, "bench io: no memory for %d repeats", repeats);
-    }
+    if (!times)
+        status = fwa_error_raise(FWA_MEMORY, __FILE__, __LINE__, __func__, "bench io: no memory for %d repeat%s",
+                                 repeats, fwa_plural(repeats));
+    FWA_TRY_GOTO(fwa_world_agree(b->world, status), done);
+    for (int i = 0; i < TIMES; i++) seconds[i] = times + i * repeats;
     for (int r = 0; r < repeats; r++) {
-        double times[TIMES];
-        FWA_TRY_GOTO(repeat(b, r + 1, times), done);
-        for (int i = 0; i < TIMES; i++) seconds[i][r] = times[i];
+        double now[TIMES];
+        FWA_TRY_GOTO(repeat(b, r + 1, now), done);
+        for (int i = 0; i < TIMES; i++) seconds[i][r] = now[i];
     }
     if (b->world->rank == 0) print_times(b, seconds, repeats);
 done:
-    for (int i = 0; i < TIMES; i++) free(seconds[i]);
+    free(times);
     return status;
 }
 
@@ -187,14 +188,22 @@ static fwa_status make_folder(const bench *b, int repeats) {
     return FWA_OK;
 }
 
+// Behind a failure, too. All wait for it: a rank that leaves with one ends rank 0, wherever that is.
+static fwa_status remove_folder(bench *b, fwa_status status) {
+    fwa_world *world = b->world;
+    const bool first = world->rank == 0;
+    if (status == FWA_OK) return fwa_world_agree(world, first ? fwa_remove_folder(b->folder) : FWA_OK);
+    if (first) fwa_drop_folder(b->folder);
+    if (status == FWA_COMM || status == FWA_TIMEOUT) return status; // peers do not answer
+    FWA_TRY(world->all->barrier(world->all));
+    return status;
+}
+
 static fwa_status run(bench *b, int repeats) {
     FWA_TRY(fwa_world_agree(b->world, make_folder(b, repeats)));
     fwa_status status = fwa_world_agree(b->world, make_tensors(b));
     if (status == FWA_OK) status = measure(b, repeats);
-    if (b->world->rank != 0) return status;
-    if (status == FWA_OK) return fwa_remove_folder(b->folder);
-    fwa_drop_folder(b->folder);
-    return status;
+    return remove_folder(b, status);
 }
 
 static const fwa_option options[] = {{"--to", true}, {"--parameters", true}, {"--repeats", true}, {NULL, false}};

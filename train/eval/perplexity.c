@@ -232,8 +232,8 @@ static fwa_status open_corpus(corpus *c) {
     c->T = q->context;
     c->S = q->stride;
     FWA_CHECK(!c->loaded->attention || c->T <= c->loaded->seq_len, FWA_USAGE,
-              "--context %lld: the model's attention was trained on sequences of %lld tokens, expected no more",
-              (long long)c->T, (long long)c->loaded->seq_len);
+              "--context %lld: the model's attention was trained on sequences of %lld token%s, expected no more",
+              (long long)c->T, (long long)c->loaded->seq_len, fwa_plural(c->loaded->seq_len));
     FWA_TRY(read_all(c));
     return make_room(c);
 }
