@@ -49,6 +49,8 @@ refused "--stride 9: expected at most the 8 tokens" "--task ppl --context 8 --st
 refused "folder gone has no encoder.json" "--task mc --tokenizer gone two.yaml"
 refused "data/gpt2" "--task mc two.yaml"
 refused "data is a folder" "--task mc --tokenizer bytes data"
+run "$FWA" sweep two.yaml task.name=lm model.vocab_size=100 --eval "--task mc --tokenizer bytes two.yaml"
+expect 2 "tokenizer bytes has 257 ids, the model of lr=3e-3 knows 100"
 
 run "$FWA" sweep two.yaml --eval "$widths"
 expect 1 "1 of 3 points failed"
