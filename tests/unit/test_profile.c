@@ -136,6 +136,8 @@ static void reports_come_in_time(void **state) {
     fwa_config config = {.debug.profile = 2};
     for (int64_t given = 0; given < 8; given++)
         assert_int_equal(fwa_profile_waits_before(&config, given), given >= 2 && given <= 4);
+    config.debug.profile = INT64_MAX;
+    for (int64_t given = 0; given < 8; given++) assert_int_equal(fwa_profile_waits_before(&config, given), given >= 2);
     config.debug.profile = 0;
     for (int64_t given = 0; given < 8; given++) assert_false(fwa_profile_waits_before(&config, given));
 }

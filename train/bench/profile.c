@@ -173,21 +173,21 @@ char *fwa_profile_json(const fwa_profile *p) {
 
 fwa_status fwa_profile_training_step(fwa_profile **profile, fwa_trainer *t, int64_t given, const char *folder,
                                      double *other) {
-    const int64_t first = FWA_PROFILE_WARM_UP, end_at = first + t->config->debug.profile;
-    if (given < first || given >= end_at) return fwa_trainer_step(t);
+    const int64_t timed = t->config->debug.profile, before = given - FWA_PROFILE_WARM_UP; // timed before this one
+    if (before < 0 || before >= timed) return fwa_trainer_step(t);
     double start = fwa_clock_seconds();
     if (!*profile) FWA_TRY(fwa_world_agree(t->world, fwa_profile_create(profile, t)));
     *other += fwa_clock_seconds() - start;
     FWA_TRY(fwa_profile_step(*profile));
     start = fwa_clock_seconds();
-    if (given + 1 == end_at) FWA_TRY(fwa_profile_finish(profile, folder));
+    if (before + 1 == timed) FWA_TRY(fwa_profile_finish(profile, folder));
     *other += fwa_clock_seconds() - start;
     return FWA_OK;
 }
 
 bool fwa_profile_waits_before(const fwa_config *config, int64_t given) {
     const int64_t timed = config->debug.profile;
-    return timed > 0 && given >= FWA_PROFILE_WARM_UP && given <= FWA_PROFILE_WARM_UP + timed;
+    return timed > 0 && given >= FWA_PROFILE_WARM_UP && given - FWA_PROFILE_WARM_UP <= timed;
 }
 
 static fwa_status publish(const fwa_profile *p, const char *folder) {
