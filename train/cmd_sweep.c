@@ -148,7 +148,9 @@ static fwa_status share_machine(session *s, const fwa_arguments *arguments) {
     return fwa_sweep_places_share(&s->places, &request, &machine);
 }
 
-static fwa_status train(session *s, const fwa_arguments *arguments, int point, const char *csv) {
+static fwa_status train(session *s, const fwa_world *world, const fwa_arguments *arguments, int point,
+                        const char *csv) {
+    FWA_TRY(fwa_sweep_evals_check(&s->evals, s->runs, world));
     FWA_TRY(read_launch(s, fwa_arguments_value(arguments, "--launch", NULL)));
     FWA_TRY(fwa_child_hold_signals()); // first: counting GPUs starts threads
     FWA_TRY(share_machine(s, arguments));
@@ -156,7 +158,7 @@ static fwa_status train(session *s, const fwa_arguments *arguments, int point, c
     return point ? run_one(s, point - 1) : run_all(s, csv);
 }
 
-static fwa_status act(session *s, const fwa_arguments *arguments) {
+static fwa_status act(session *s, const fwa_world *world, const fwa_arguments *arguments) {
     const char *csv = fwa_arguments_value(arguments, "--csv", NULL);
     int64_t point = 0, words = 0;
     FWA_TRY(fwa_arguments_integer(arguments, "--point", 0, 1, s->runs->count, &point));
@@ -169,7 +171,7 @@ static fwa_status act(session *s, const fwa_arguments *arguments) {
     FWA_TRY(check_folders(s->runs));
     if (words) return print_words(s->runs, (int)words - 1);
     if (fwa_arguments_flag(arguments, "--table")) return report(s->runs, csv);
-    return train(s, arguments, (int)point, csv);
+    return train(s, world, arguments, (int)point, csv);
 }
 
 static fwa_status check_options(const fwa_arguments *arguments) {
@@ -189,8 +191,7 @@ static fwa_status prepare(session *s, const fwa_world *world, const fwa_argument
     FWA_TRY(check_words(s->sweep, words, arguments->count - 1));
     const char *base = fwa_arguments_value(arguments, "--base", s->sweep->base);
     FWA_TRY(fwa_sweep_runs_create(&s->runs, s->sweep, base, world, words, arguments->count - 1));
-    FWA_TRY(fwa_sweep_evals_read(&s->evals, arguments));
-    return fwa_sweep_evals_check(&s->evals, s->runs, world);
+    return fwa_sweep_evals_read(&s->evals, arguments);
 }
 
 fwa_status fwa_cmd_sweep(fwa_world *world, int argc, char **argv) {
@@ -207,7 +208,7 @@ fwa_status fwa_cmd_sweep(fwa_world *world, int argc, char **argv) {
               "fwa sweep: start it without mpirun or srun; --launch 'mpirun -np %d' gives every point its ranks",
               world->size);
     fwa_status status = prepare(&s, world, &arguments);
-    if (status == FWA_OK) status = act(&s, &arguments);
+    if (status == FWA_OK) status = act(&s, world, &arguments);
     fwa_word_list_free(&s.launch);
     fwa_sweep_evals_free(&s.evals);
     fwa_sweep_places_free(&s.places);

@@ -51,6 +51,12 @@ refused "data/gpt2" "--task mc two.yaml"
 refused "data is a folder" "--task mc --tokenizer bytes data"
 run "$FWA" sweep two.yaml task.name=lm model.vocab_size=100 --eval "--task mc --tokenizer bytes two.yaml"
 expect 2 "tokenizer bytes has 257 ids, the model of lr=3e-3 knows 100"
+# What trains nothing asks for no files of evaluations.
+for mode in --list --table "--words 1"; do
+    # shellcheck disable=SC2086 # several words
+    run "$FWA" sweep two.yaml $mode --eval "--task mc gone.jsonl"
+    expect 0
+done
 
 run "$FWA" sweep two.yaml --eval "$widths"
 expect 1 "1 of 3 points failed"
