@@ -16,6 +16,10 @@ fwa_status chunk_additive_forward(cudaStream_t stream, const chunk_task &task, i
 fwa_status chunk_additive_ends(cudaStream_t stream, const chunk_task &task, const fwa_mixer_call *call, int K, int V);
 // `d_states`, and dS0 where there is one segment.
 fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, int K, int V);
+// Both passes where value heads share query/key heads, three slices of 64 columns a block; which calls they take.
+bool chunk_additive_grouped(const chunk_task &task, int V);
+fwa_status chunk_additive_forward_groups(cudaStream_t stream, const chunk_task &task, int K, int V);
+fwa_status chunk_additive_scan_groups(cudaStream_t stream, const chunk_task &task, int K, int V); // not without d_o
 // dq, dk, dv, edge_x, edge_v and the gradients of scalars, from `states` and `d_states`.
 fwa_status chunk_additive_grads(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate);
 // The same where value heads share query/key heads.

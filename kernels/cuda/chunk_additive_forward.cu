@@ -7,7 +7,7 @@
 // columns of V, so that S^T and O^T are first operands out of registers and nothing is exchanged between warps but the
 // masked P = Q X^T, 8 KB a chunk. Three blocks a multiprocessor: while one waits another computes. X and V are loaded a
 // chunk ahead, Q as soon as its tile is free. Segments of a sequence are blocks of their own, from states found before,
-// as is the one that leaves then.
+// as is the one that leaves then. Three slices of shared keys a block: chunk_additive_groups.cu.
 #include "kernels/cuda/chunk_additive.cuh"
 
 namespace {
@@ -228,6 +228,7 @@ template <int K> fwa_status pick_forward(cudaStream_t stream, const chunk_task &
 }
 
 fwa_status chunk_additive_forward(cudaStream_t stream, const chunk_task &task, int K, int V) {
+    if (chunk_additive_grouped(task, V)) return chunk_additive_forward_groups(stream, task, K, V);
     return K == 64 ? pick_forward<64>(stream, task, V) : pick_forward<128>(stream, task, V);
 }
 

@@ -4,7 +4,8 @@
 //
 // which is kept as bf16 behind every chunk for the chunk-parallel rest, and, where a sequence is cut into segments,
 // what each segment makes of an empty one, forward S' = h_C S + X^T diag(M_C) V. Overwritten. As in the forward pass a
-// warpgroup holds 64 columns of V, transposed. Four blocks a multiprocessor; operands come a chunk ahead.
+// warpgroup holds 64 columns of V, transposed. Four blocks a multiprocessor; operands come a chunk ahead. Three slices
+// of shared keys a block: chunk_additive_groups.cu.
 #include "kernels/cuda/chunk_additive.cuh"
 
 #include "kernels/cuda/chunk_join.cuh"
@@ -155,6 +156,7 @@ fwa_status chunk_additive_ends(cudaStream_t stream, const chunk_task &task, cons
 }
 
 fwa_status chunk_additive_scan(cudaStream_t stream, const chunk_task &task, int K, int V) {
+    if (task.d_o.data && chunk_additive_grouped(task, V)) return chunk_additive_scan_groups(stream, task, K, V);
     return K == 64 ? launch_scan<64, carried::gradients, false>(stream, task, V)
                    : launch_scan<128, carried::gradients, false>(stream, task, V);
 }

@@ -40,6 +40,11 @@ __device__ float2 add_scaled(float (&sum)[K / 4], const float (&d)[K / 4], float
     return make_float2(quad_sum(dots.x), quad_sum(dots.y));
 }
 
+// Whether Y is under way while D is masked: where the side of queries can have the registers for it, which that of keys
+// gives away, of 128 a thread in all.
+template <int K, int V, int W> constexpr bool early_reads = W == 1 && K *V < 128 * 128;
+constexpr int query_registers = 144, key_registers = 112;
+
 // P, once for all heads, by the side of queries.
 template <int K, int V, int W> __device__ void keep_reads(const value_block<K, V, W> &block) {
     const place at;
@@ -65,6 +70,7 @@ __device__ void add_masked(const value_block<K, V, W> &block, float (&E)[16], co
     part_sums &parts = block.sums().parts;
     float row[2] = {}, column[2][4] = {};
     const mask_rows rows(mask, at.row);
+    if (block.turn > 0) barrier_of(masked_used, shared_threads);
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         const int tile_block = block.group * 2 + j, s0 = tile_block * 16 + at.t * 2;
@@ -86,7 +92,7 @@ __device__ void add_masked(const value_block<K, V, W> &block, float (&E)[16], co
                      pairs[0], pairs[1], pairs[2], pairs[3]);
     }
     publish();
-    barrier_arrive(2, shared_threads);
+    barrier_arrive(masked_there, shared_threads);
     row[0] = quad_sum(row[0]), row[1] = quad_sum(row[1]);
     if (at.t == 0) parts.row[block.group][at.row] = row[0], parts.row[block.group][at.row + 8] = row[1];
     parts.column[block.warp][kept_column()] = spread_columns(column);
@@ -100,7 +106,7 @@ template <int K, int V> __device__ void keep_state_sum(const value_tiles<K, V> &
 #pragma unroll
     for (int i = 0; i < K * V / 256 / 8; i++) {
         const int row = warp % (V / 16) * 16, column = (warp / (V / 16) + i * (8 * 16 / V)) * 16;
-        const int from = column / 64 * (V * 64) + swizzled<64>(row + at.lane % 16, column % 64 + at.lane / 16 * 8);
+        const int from = (row + at.lane % 16) / 8 * (K * 8) + (column + at.lane / 16 * 8) * 8 + at.lane % 8 * 8;
         uint32_t S[4], dS[4];
         load_matrix(S, tiles.state + from);
         load_matrix(dS, tiles.d_state + from);
@@ -153,23 +159,29 @@ __device__ __forceinline__ void query_side(const value_block<K, V, W> &block, fl
     const place at;
     value_tiles<K, V> &tiles = block.tiles();
     const float *u = block.sums().u;
-    const operand_tile d_o(tiles.d_o), v_rows(operand_tile(tiles.v), block.group * 2048),
-        state_columns(operand_tile(tiles.state), own_columns<K>(block.group, V));
+    const operand_tile d_o(tiles.d_o), v_rows(operand_tile(tiles.v), block.group * 2048);
+    const block_tile<K> state(tiles.state);
     float D[16], Y[K / 4];
     products_begin();
 #pragma unroll
     for (int k = 0; k < V; k += 16) product<32, 0, 0>(D, d_o.k(tile_column(k)), v_rows.k(tile_column(k)), k > 0);
     products_commit();
+    const auto read_state = [&] {
+#pragma unroll
+        for (int v = 0; v < V; v += 16)
+            product<K / 2, 0, 1>(Y, d_o.k(tile_column(v)), state.mn(v, block.group * (K / 2)), v > 0);
+        products_commit();
+    };
+    constexpr bool early = early_reads<K, V, W>;
+    if (early) read_state();
     fetch();
-    products_wait<0>();
+    products_wait<early ? 1 : 0>();
     products_done(D);
     add_masked(block, E, D);
-    products_begin();
-#pragma unroll
-    for (int v = 0; v < V; v += 16) product<K / 2, 0, 1>(Y, d_o.k(tile_column(v)), state_columns.mn(v * 64, V), v > 0);
-    products_commit();
+    if (!early) products_begin(), read_state();
     products_wait<0>();
     products_done(Y);
+    block.release();
     const float low = at.row < block.a.halo ? 0.0f : power2(u[at.row]),
                 high = at.row + 8 < block.a.halo ? 0.0f : power2(u[at.row + 8]);
     const float2 dots = add_scaled<K>(dq, Y, low, high, block.m.q);
@@ -184,17 +196,17 @@ __device__ __forceinline__ void key_side(const value_block<K, V, W> &block, floa
     value_tiles<K, V> &tiles = block.tiles();
     const tile_mask<W> mask = block.mask();
     const operand_tile x(block.m.x), v_tile(tiles.v), d_o_columns(operand_tile(tiles.d_o), own_columns<V>(block.group)),
-        d_state(tiles.d_state), d_state_rows(d_state, block.group * (V / 2) * 64),
-        d_state_columns(d_state, own_columns<K>(block.group, V)), masked(block.m.masked);
+        masked(block.m.masked);
+    const block_tile<K> d_state(tiles.d_state);
     float dv[V / 4], Z[K / 4];
     products_begin();
 #pragma unroll
     for (int v = 0; v < V; v += 16)
-        product<K / 2, 0, 1>(Z, v_tile.k(tile_column(v)), d_state_columns.mn(v * 64, V), v > 0);
+        product<K / 2, 0, 1>(Z, v_tile.k(tile_column(v)), d_state.mn(v, block.group * (K / 2)), v > 0);
     products_commit();
 #pragma unroll
     for (int k = 0; k < K; k += 16)
-        product<V / 2, 0, 0>(dv, x.k(tile_column(k)), d_state_rows.k(k / 64 * (V * 64) + k % 64), k > 0);
+        product<V / 2, 0, 0>(dv, x.k(tile_column(k)), d_state.k(block.group * (V / 2), k), k > 0);
     products_commit();
     fetch();
     const float low = mask.at(63, at.row, mask.u[63]), high = mask.at(63, at.row + 8, mask.u[63]);
@@ -207,7 +219,7 @@ __device__ __forceinline__ void key_side(const value_block<K, V, W> &block, floa
     products_done(dv);
     scale_rows(dv, low, high);
     keep_state_sum<K, V>(tiles, parts);
-    barrier_of(2, shared_threads);
+    barrier_of(masked_there, shared_threads);
     products_ready(dv);
     products_begin();
 #pragma unroll
@@ -215,6 +227,8 @@ __device__ __forceinline__ void key_side(const value_block<K, V, W> &block, floa
     products_commit();
     products_wait<0>();
     products_done(dv);
+    block.release();
+    if (block.turn + 1 < block.a.group) barrier_arrive(masked_used, shared_threads);
     const chunk_task &a = block.a;
     const int64_t edges = 2 * a.halo + 1;
     float *edge = a.edge_v ? a.edge_v + (block.head() * (a.chunks * edges) + block.c * edges) * V : nullptr;
@@ -276,32 +290,38 @@ __device__ void finish_keys(const value_block<K, V, W> &block, const chunk_rate 
         *reinterpret_cast<uint4 *>(a.dk.row(block.b, a.T - 1, block.hq) + piece * 8) = make_uint4(0, 0, 0, 0);
 }
 
-// The loop over value heads of one side; both come to the same barriers.
-template <int K, int V, int W, class side>
+// The loop over value heads of one side. The sides meet where gates are made of the sums of several heads; in between
+// they wait for tiles and for each other's P o M alone.
+template <bool keys, int K, int V, int W, class side>
 __device__ __forceinline__ void each_head(value_block<K, V, W> &block, const chunk_rate &rate, float (&energy)[2],
                                           const side &work) {
     constexpr int ahead = value_stages<K, V> - 1;
     const place at;
-    const int group = block.a.group;
+    const int group = block.a.group, part = keys ? block.group * 4 + block.warp : -1;
     for (int first = 0; first < group; first += values_kept<K, V, W>) {
         const int end = min(first + values_kept<K, V, W>, group);
+        if (first > 0) meet_sides(); // gates of the heads before have been made of their sums
         for (int turn = first; turn < end; turn++) {
+            block.turn = turn;
             if (ahead == 0) {
                 meet_sides();
-                block.turn = turn;
-                block.load(at.thread);
-                copy_commit();
+                block.load(at.thread, part);
             }
-            copy_wait<0>();
-            publish();
-            meet_sides();
-            block.turn = turn;
+            block.await();
+            if (block.apart()) {
+                publish();
+                meet_sides();
+            }
             work([&] {
-                if (ahead == 0 || turn + 1 >= group) return;
-                block.turn = turn + 1;
-                block.load(at.thread);
+                if (ahead > 0 && turn + 1 < group) {
+                    block.turn = turn + 1;
+                    block.load(at.thread, part);
+                }
+                if (turn + ahead + 1 < group) {
+                    block.turn = turn + ahead + 1;
+                    block.prefetch_tiles(at.thread, part - 4);
+                }
                 block.turn = turn;
-                copy_commit();
             });
         }
         meet_sides();
@@ -317,56 +337,59 @@ __device__ void meet_at_end(const value_block<K, V, W> &block, const chunk_rate 
 
 template <int K, int V, int W>
 __global__ void __launch_bounds__(shared_threads, 1)
-    shared_grads_kernel(const __grid_constant__ chunk_task a, const __grid_constant__ chunk_rate rate) {
+    shared_grads_kernel(const __grid_constant__ chunk_task a, const __grid_constant__ chunk_rate rate,
+                        const __grid_constant__ value_maps maps) {
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<shared_memory<K, V, W> *>(memory);
-    constexpr int ahead = value_stages<K, V> - 1;
     const place at;
     const int key = static_cast<int>(blockIdx.x) / a.chunks;
     value_block<K, V, W> block = {a,
                                   m,
+                                  maps,
                                   key / a.Hq,
                                   key % a.Hq,
                                   static_cast<int>(blockIdx.x) % a.chunks,
                                   __shfl_sync(everyone, at.group, 0),
                                   __shfl_sync(everyone, at.warp, 0),
-                                  0,
-                                  {}};
+                                  0};
     block.start(at.thread);
     const bool queries = __shfl_sync(everyone, at.thread / side_threads, 0) == 0; // the same for a warpgroup
     float energy[2] = {0.0f, 0.0f};
     load_steps<K, shared_threads>(m.q, at.thread, a, a.q, block.b, block.hq, block.c);
     load_keys<K, shared_threads>(m.x, at.thread, a, block.b, block.hq, block.c);
-    copy_commit();
-    if (ahead > 0) block.load(at.thread);
-    copy_commit();
     if (at.thread < 64) block.prefetch_gates(rate, at.thread);
     reinterpret_cast<uint4 *>(m.masked)[at.thread] = make_uint4(0, 0, 0, 0); // above the diagonal it stays that
-    copy_wait<1>();
+    copy_commit();
+    copy_wait<0>();
     publish();
     __syncthreads();
     if (queries) {
+        if (early_reads<K, V, W>) registers_take<query_registers>();
         keep_reads(block);
         float dq[K / 4] = {}, E[16] = {};
-        each_head(block, rate, energy, [&](const auto &fetch) { query_side(block, dq, E, fetch); });
+        each_head<false>(block, rate, energy, [&](const auto &fetch) { query_side(block, dq, E, fetch); });
         place_sums(m, E);
         meet_at_end(block, rate, energy);
         finish_queries(block, dq);
     } else {
+        if (early_reads<K, V, W>) registers_give<key_registers>();
         float dx[K / 4] = {};
-        each_head(block, rate, energy, [&](const auto &fetch) { key_side(block, dx, fetch); });
+        each_head<true>(block, rate, energy, [&](const auto &fetch) { key_side(block, dx, fetch); });
         meet_at_end(block, rate, energy);
         finish_keys(block, rate, dx);
     }
 }
 
 template <int K, int V, int W> fwa_status launch(cudaStream_t stream, const chunk_task &task, const chunk_rate &rate) {
+    value_maps maps;
+    FWA_TRY(tile_map_of(&maps.v, task.v, task.B, task.T, task.H, V));
+    FWA_TRY(tile_map_of(&maps.d_o, task.d_o, task.B, task.T, task.H, V));
     const auto kernel = shared_grads_kernel<K, V, W>;
     constexpr int bytes = sizeof(shared_memory<K, V, W>);
     static_assert(bytes <= shared_bytes_most && values_kept<K, V, W> >= 4, "fits a multiprocessor");
     FWA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.Hq * task.chunks), shared_threads, bytes, stream, task,
-               rate);
+    FWA_LAUNCH(kernel, static_cast<unsigned>(task.B * task.Hq * task.chunks), shared_threads, bytes, stream, task, rate,
+               maps);
     return FWA_OK;
 }
 

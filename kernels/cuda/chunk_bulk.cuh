@@ -68,6 +68,16 @@ __device__ inline void bulk_copy(void *to, const void *from, int bytes, uint64_t
               : "memory");
 }
 
+// The same up to the second level of the cache.
+__device__ inline void tile_fetch(const tile_map &map, int column, int h, int t, int b) {
+    FWA_SM90A("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(column),
+              "r"(h), "r"(t), "r"(b)
+              : "memory");
+}
+__device__ inline void bulk_fetch(const void *from, int bytes) {
+    FWA_SM90A("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 // `steps` rows of a view; absent: nothing.
 inline fwa_status tile_map_of(tile_map *map, const chunk_view &view, int B, int steps, int heads, int width) {
     *map = {};

@@ -103,18 +103,25 @@ static void every_option_agrees(void **state) {
 }
 
 // The sizes that models train with; the last chunk is not whole. Then more slices of heads than two a multiprocessor,
-// and not a multiple of three, with a state: the delta core takes three a block there.
+// with a state: the delta core takes three a block there, and not a multiple of three; the additive core where they
+// share a query/key head, once with more items than blocks, once with two slices a head.
 static void many_heads_agree(void **state) {
     (void)state;
-    // The last: more slices of 64 columns than two a multiprocessor, of which a Hopper GPU has up to 144.
-    const fwa_mixer_shape shapes[] = {
-        {4, 1000, 6, 6, 128, 128}, {4, 1000, 12, 12, 64, 64}, {21, small ? 66 : 140, 7, 7, 128, 128}};
+    // From the third on: more slices of 64 columns than two a multiprocessor, of which a Hopper GPU has up to 144.
+    const int64_t T = small ? 66 : 140;
+    const fwa_mixer_shape shapes[] = {{4, 1000, 6, 6, 128, 128},
+                                      {4, 1000, 12, 12, 64, 64},
+                                      {21, T, 7, 7, 128, 128},
+                                      {11, T, 2, 42, 128, 64},
+                                      {9, T, 3, 18, 64, 128}};
     EACH_CHUNK_RULE(rule) {
-        const int first = small ? 2 : 0, end = rule->core == FWA_CORE_DELTA ? 3 : 2;
+        const int end = rule->core == FWA_CORE_ADDITIVE ? 5 : rule->core == FWA_CORE_DELTA ? 3 : 2;
         start_record();
-        for (int i = first; i < end; i++) {
+        for (int i = small ? 2 : 0; i < end; i++) {
+            if (i == 2 && rule->core == FWA_CORE_ADDITIVE) continue;
             case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), shapes[i]);
             if (i == 2) spec_carry(&spec, 3);
+            if (i > 2) spec.S0 = spec.state_out = spec.arriving = rule->state == FWA_STATE_MATRIX;
             mixer_case c = case_new(&spec);
             case_fill(&c, (uint64_t)(5 + i));
             case_unit_rows(c.call.q);
