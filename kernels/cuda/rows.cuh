@@ -1,5 +1,5 @@
 // Rows held in registers: teams of 1, 2 or 4 warps walk the rows of a matrix, a thread has up to 4 packs of each, and
-// what the next row takes is loaded while the current one is worked on (rmsnorm.cu, skip_gate_norm.cu).
+// what the next row takes is loaded while the current one is worked on (rmsnorm.cu, forward in skip_gate_norm.cu).
 #ifndef FWA_KERNELS_CUDA_ROWS_CUH
 #define FWA_KERNELS_CUDA_ROWS_CUH
 

@@ -8,10 +8,12 @@
 // Shapes: o, x, d_o, dx [R,H,V] dense, y, dy, g, dg [R,D] in T (rows strided), D = H V; skip, dskip [H], w, dw [D],
 // rstd [R] fp32. Any sizes >= 1, where 3 D fp32 sums fit the workspace once. Numerics: fp32 between load and store,
 // sums in a fixed order. Cost: bound by memory: 4 R D elements forward, 7 backward. Mapping: aligned rows of up to 512
-// packs of 16 bytes are held in registers by teams (rows.cuh), and so are the sums of a thread's columns. Otherwise one
-// block a row at a time, a thread holds every blockDim-th pack (single elements where not aligned), second readings of
-// a row hit the first-level cache, and in the backward pass a thread keeps the sums of its own columns in shared memory
-// (in the workspace for wide rows). A block adds the columns of a head, and kernels of their own add the blocks.
+// packs of 16 bytes are held in registers: forward by teams (rows.cuh), backward by blocks of a thread a pack (two
+// packs above 256), which copy ahead to shared memory and keep the sums of a thread's columns in registers. Otherwise
+// one block a row at a time, a thread holds every blockDim-th pack (single elements where not aligned), second readings
+// of a row hit the first-level cache, and in the backward pass a thread keeps the sums of its own columns in shared
+// memory (in the workspace for wide rows). A block adds the columns of a head, and kernels of their own add the blocks.
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/rows.cuh"
 
 namespace {
@@ -20,6 +22,13 @@ using namespace fwa;
 
 constexpr int64_t shared_columns = 6144; // two sums a column fit the shared memory of a block
 constexpr int blocks_per_multiprocessor = 8;
+
+// Of the backward kernel that copies ahead: threads of a block at most, packs that a thread has slots for, blocks of a
+// multiprocessor at most, and warps of a multiprocessor where a thread has one pack of a row or two.
+constexpr int backward_threads = 256, slots = 2, most_blocks = 12;
+constexpr int backward_warps(int packs) {
+    return packs == 1 ? 24 : 16;
+}
 
 // Inputs of both passes, and N neighbouring elements of a row.
 template <typename T> struct inputs {
@@ -143,17 +152,16 @@ __global__ void __launch_bounds__(256) skip_gate_norm_backward_kernel(gradients<
     }
 }
 
-// What one pass reads of a row, a pack for each p.
+// What the forward pass reads of a row, a pack for each p.
 template <typename T, int N, int PACKS> struct row_words {
-    pieces<T, N> o[PACKS], x[PACKS], g[PACKS], dy[PACKS];
-    __device__ void read(const inputs<T> &in, rows<const T> from_dy, int64_t r, const team &t) {
+    pieces<T, N> o[PACKS], x[PACKS], g[PACKS];
+    __device__ void read(const inputs<T> &in, int64_t r, const team &t) {
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
             const int d = t.column<N>(p);
             if (d >= in.D) continue;
             o[p] = load_words<N>(in.o + r * in.D + d), x[p] = load_words<N>(in.x + r * in.D + d);
             if (in.g.data) g[p] = load_words<N>(in.g.row(r) + d);
-            if (from_dy.data) dy[p] = load_words<N>(from_dy.row(r) + d);
         }
     }
 };
@@ -177,7 +185,7 @@ __global__ void __launch_bounds__(team_threads, PACKS == 4 ? 3 : 4)
     float factor[PACKS];
     load_skip<T, N>(factor, in, t);
     row_words<T, N, PACKS> next = {};
-    if (t.first < in.R) next.read(in, {}, t.first, t);
+    if (t.first < in.R) next.read(in, t.first, t);
     int turn = 0;
     for (int64_t r = t.first; r < in.R; r += t.step, turn ^= 1) {
         float u[PACKS][N], square = 0.0f;
@@ -192,7 +200,7 @@ __global__ void __launch_bounds__(team_threads, PACKS == 4 ? 3 : 4)
                 square += u[p][i] * u[p][i];
             }
         }
-        if (r + t.step < in.R) next.read(in, {}, r + t.step, t);
+        if (r + t.step < in.R) next.read(in, r + t.step, t);
         const float scale = rsqrtf(team_sum(square, t, space, turn) * mean + eps);
         if (t.lane == 0) rstd[r] = scale;
 #pragma unroll
@@ -208,70 +216,124 @@ __global__ void __launch_bounds__(team_threads, PACKS == 4 ? 3 : 4)
     }
 }
 
-// partial: block b's sums over its rows, of dy n in [gridDim,D], behind them of ds x over heads in [gridDim,H].
-template <typename T, int N, int PACKS>
-__global__ void __launch_bounds__(team_threads, PACKS > 3 ? 2 : 3)
-    skip_gate_norm_team_backward_kernel(gradients<T> out, float *partial, inputs<T> in, int threads) {
-    __shared__ float space[team_space];
-    const team t(threads);
+// What the backward pass takes of one pack from the sums of a row to its gradients.
+template <typename T, int N> struct held {
+    float s[N], gate[N], slope[N], pull[N]; // silu(g), silu'(g), rstd dy w
+    pieces<T, N> x;
+};
+
+// A block takes one row at a time, a thread PACKS packs of it. Copies bring the next rows to slots in shared memory
+// that are the thread's own: it takes what lies there to registers, asks for a later row and goes on, so that no thread
+// waits for another's copies. partial: block b's sums over its rows, of dy n in [gridDim,D], behind them of ds x over
+// heads in [gridDim,H].
+template <typename T, int N, int PACKS, bool GATED>
+__global__ void __launch_bounds__(backward_threads, backward_warps(PACKS) * 32 / backward_threads)
+    skip_gate_norm_slots_kernel(gradients<T> out, float *partial, inputs<T> in) {
+    constexpr int stages = slots / PACKS;
+    extern __shared__ uint4 copied[]; // [stages][PACKS] of o, x, g, dy, each a piece a thread
+    __shared__ __align__(16) float space[2][backward_threads / 32];
+    const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
     const int D = static_cast<int>(in.D), packs = D / N, H = D / static_cast<int>(in.V);
     const float mean = 1.0f / static_cast<float>(D);
-    float factor[PACKS], dw[PACKS][N] = {}, dskip[PACKS][1] = {}, next_scale = 0.0f;
-    load_skip<T, N>(factor, in, t);
-    row_words<T, N, PACKS> next = {};
-    if (t.first < in.R) next.read(in, out.dy, t.first, t), next_scale = out.rstd[t.first];
-    int turn = 0;
-    for (int64_t r = t.first; r - t.at < in.R; r += t.step, turn ^= 1) { // teams of a block meet equally often
-        const row_words<T, N, PACKS> now = r < in.R ? next : row_words<T, N, PACKS>{};
-        const float scale = next_scale;
-        if (r + t.step < in.R) next.read(in, out.dy, r + t.step, t), next_scale = out.rstd[r + t.step];
-        float dot = 0.0f;
+    if (thread < 2 * backward_threads / 32) space[0][thread] = 0.0f; // a row's sums of absent warps
+    int column[PACKS];
+    float factor[PACKS], w[PACKS][N], dw[PACKS][N] = {}, dskip[PACKS] = {};
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        column[p] = min((p * threads + thread) * N, D - N);
+        factor[p] = in.skip[column[p] / static_cast<int>(in.V)];
+        unpack(w[p], load_words<N>(in.w + column[p]));
+    }
+    const auto fetch = [&](int stage, int64_t r) {
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
-            float n[N], x[N], gate[N], dy[N], w[N];
-            unpack(n, now.o[p]), unpack(x, now.x[p]), unpack(gate, now.g[p]), unpack(dy, now.dy[p]);
-            unpack(w, load_words<N>(in.w + min(t.column<N>(p), D - N)));
+            uint4 *to = copied + (stage * PACKS + p) * 4 * threads + thread;
+            const bool valid = p * threads + thread < packs;
+            if (r >= in.R) continue;
+            copy_async(to, in.o + r * D + column[p], valid);
+            copy_async(to + threads, in.x + r * D + column[p], valid);
+            if (GATED) copy_async(to + 2 * threads, in.g.row(r) + column[p], valid);
+            copy_async(to + 3 * threads, out.dy.row(r) + column[p], valid);
+        }
+        copy_commit();
+    };
+#pragma unroll
+    for (int i = 0; i < stages; i++) fetch(i, blockIdx.x + static_cast<int64_t>(i) * gridDim.x);
+    __syncthreads();
+    float scales = 0.0f; // rstd of the block's next 32 rows, one a lane
+    int stage = 0, turn = 0;
+    for (int64_t r = blockIdx.x; r < in.R; r += gridDim.x, turn++) {
+        if (turn % 32 == 0) scales = out.rstd[min(r + thread % 32 * static_cast<int64_t>(gridDim.x), in.R - 1)];
+        const float scale = __shfl_sync(everyone, scales, turn % 32);
+        held<T, N> h[PACKS];
+        float dot = 0.0f;
+        copy_wait<stages - 1>();
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            const uint4 *from = copied + (stage * PACKS + p) * 4 * threads + thread;
+            float x[N], gate[N], dy[N];
+            unpack(h[p].s, __builtin_bit_cast(pieces<T, N>, from[0]));
+            h[p].x = __builtin_bit_cast(pieces<T, N>, from[threads]);
+            unpack(x, h[p].x);
+            if (GATED) unpack(gate, __builtin_bit_cast(pieces<T, N>, from[2 * threads]));
+            unpack(dy, __builtin_bit_cast(pieces<T, N>, from[3 * threads]));
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                n[i] += factor[p] * x[i];
-                n[i] *= in.g.data ? scale * (gate[i] * sigmoid<T>(gate[i])) : scale;
-                dw[p][i] += dy[i] * n[i];
-                dot += dy[i] * w[i] * n[i];
+                h[p].s[i] += factor[p] * x[i];
+                float u = h[p].s[i];
+                if (GATED) {
+                    const float open = sigmoid<T>(gate[i]), weight = gate[i] * open;
+                    h[p].slope[i] = open + weight * (1.0f - open);
+                    h[p].gate[i] = weight;
+                    u *= weight;
+                }
+                const float d = dy[i] * scale;
+                dw[p][i] += d * u;
+                h[p].pull[i] = d * w[p][i];
+                dot += h[p].pull[i] * u;
             }
         }
-        const float pull = team_sum(dot, t, space, turn) * mean;
+        fetch(stage, r + static_cast<int64_t>(stages) * gridDim.x);
+        if (++stage == stages) stage = 0;
+        dot = warp_sum(dot);
+        if (thread % 32 == 0) space[turn % 2][thread / 32] = dot;
+        __syncthreads(); // the next row's sums go to the other half
+        float sums[backward_threads / 32];
+        unpack(sums, load_words<backward_threads / 32>(space[turn % 2]));
+        dot = 0.0f;
+#pragma unroll
+        for (int i = 0; i < backward_threads / 32; i++) dot += sums[i];
+        const float along = dot * mean * scale * scale;
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
-            const int d = t.column<N>(p);
-            if (d >= D || r >= in.R) continue;
-            float s[N], x[N], gate[N], ds[N], w[N], dx[N], dg[N];
-            unpack(s, now.o[p]), unpack(x, now.x[p]), unpack(gate, now.g[p]), unpack(ds, now.dy[p]);
-            unpack(w, load_words<N>(in.w + d));
+            float ds[N], dx[N], dg[N];
+            unpack(dx, h[p].x);
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                const float open = sigmoid<T>(gate[i]), weight = in.g.data ? gate[i] * open : 1.0f;
-                s[i] += factor[p] * x[i];
-                const float du = scale * (ds[i] * w[i] - s[i] * weight * scale * pull);
-                dg[i] = du * s[i] * silu_slope(gate[i], open);
-                ds[i] = du * weight;
-                dskip[p][0] += ds[i] * x[i];
+                const float u = GATED ? h[p].s[i] * h[p].gate[i] : h[p].s[i], du = h[p].pull[i] - u * along;
+                ds[i] = GATED ? du * h[p].gate[i] : du;
+                dskip[p] += ds[i] * dx[i];
                 dx[i] = factor[p] * ds[i];
+                if (GATED) dg[i] = du * h[p].s[i] * h[p].slope[i];
             }
-            store(out.d_o + r * D + d, repack<T>(ds)), store(out.dx + r * D + d, repack<T>(dx));
-            if (in.g.data) store(out.dg.row(r) + d, repack<T>(dg));
+            if (p * threads + thread >= packs) continue;
+            store(out.d_o + r * D + column[p], repack<T>(ds)), store(out.dx + r * D + column[p], repack<T>(dx));
+            if (GATED) store(out.dg.row(r) + column[p], repack<T>(dg));
         }
     }
-    add_teams<N, PACKS>(partial + static_cast<int64_t>(blockIdx.x) * D, dw, t, D, space);
     __syncthreads();
+    auto *pack_sums = reinterpret_cast<float *>(copied);
 #pragma unroll
-    for (int p = 0; p < PACKS; p++)
-        if (t.column<1>(p) < packs) space[t.at * packs + t.column<1>(p)] = dskip[p][0];
+    for (int p = 0; p < PACKS; p++) {
+        if (p * threads + thread >= packs) continue;
+        pack_sums[p * threads + thread] = dskip[p];
+        store(partial + static_cast<int64_t>(blockIdx.x) * D + column[p], repack<float>(dw[p]));
+    }
     __syncthreads();
     float *heads = partial + static_cast<int64_t>(gridDim.x) * D + static_cast<int64_t>(blockIdx.x) * H;
-    for (int h = static_cast<int>(threadIdx.x); h < H; h += team_threads) {
+    for (int h = thread; h < H; h += threads) {
         float sum = 0.0f;
-        for (int j = 0; j < team_threads / t.size; j++)
-            for (int p = h * packs / H; p < (h + 1) * packs / H; p++) sum += space[j * packs + p];
+        for (int p = h * packs / H; p < (h + 1) * packs / H; p++) sum += pack_sums[p];
         heads[h] = sum;
     }
 }
@@ -349,14 +411,21 @@ fwa_status skip_gate_norm_backward(fwa_stream *stream, fwa_tensor d_o, fwa_tenso
     auto *partial = static_cast<float *>(stream->workspace);
     const gradients<T> out = {data_of<T>(d_o), data_of<T>(dx), rows_of<T>(dg), rows_of<const T>(dy),
                               data_of<const float>(rstd)};
-    if (packed && in.D / N <= most_team_row) {
-        const team_plan plan = plan_team(in.D / N);
-        const unsigned teams = grid(stream, in.R, team_threads / plan.size, plan.each > 3 ? 2 : 3);
-        auto *kernel = FWA_TEAM_KERNEL(skip_gate_norm_team_backward_kernel, plan.each, T, N);
-        kernel<<<teams, team_threads, 0, stream->handle>>>(out, partial, in, plan.size);
+    if (packed && in.D / N <= slots * backward_threads) {
+        const int each = in.D / N <= backward_threads ? 1 : 2;
+        const auto warps = static_cast<int>(fwa_ceil_div(in.D / N, 32 * each));
+        const unsigned launched =
+            grid(stream, in.R, 1, static_cast<int>(fwa_min(backward_warps(each) / warps, most_blocks)));
+        auto *kernel =
+            each == 1 ? skip_gate_norm_slots_kernel<T, N, 1, true> : skip_gate_norm_slots_kernel<T, N, 2, true>;
+        if (!fwa_tensor_present(g))
+            kernel =
+                each == 1 ? skip_gate_norm_slots_kernel<T, N, 1, false> : skip_gate_norm_slots_kernel<T, N, 2, false>;
+        kernel<<<launched, warps * 32, static_cast<size_t>(slots * 4 * warps * 32) * sizeof(uint4), stream->handle>>>(
+            out, partial, in);
         FWA_CUDA_LAUNCHED();
         return reduce_rows(stream, {data_of<float>(dw), partial, in.D},
-                           {data_of<float>(dskip), partial + teams * in.D, H}, teams);
+                           {data_of<float>(dskip), partial + launched * in.D, H}, launched);
     }
     auto *kernel = packed ? skip_gate_norm_backward_kernel<T, N> : skip_gate_norm_backward_kernel<T, 1>;
     const size_t shared = in.D <= shared_columns ? static_cast<size_t>(2 * in.D) * sizeof(float) : 0;

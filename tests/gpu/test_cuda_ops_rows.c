@@ -160,10 +160,10 @@ static void run_skip_gate_norm(const fwa_backend *on, argument *arg, int side, v
 
 static void skip_gate_norm(void **state) {
     (void)state;
-    const int64_t shapes[][3] = {{1, 1, 2},     {3, 2, 7},    {9, 24, 64},   {100, 24, 64},
-                                 {33, 3, 100},  {3, 7, 1000}, {3000, 4, 32}, {4096, 24, 64},
-                                 {700, 8, 128}, {33, 3, 128}, {300, 16, 256}};
-    for (int i = 0; i < 11; i++) {
+    const int64_t shapes[][3] = {{1, 1, 2},      {3, 2, 7},     {9, 24, 64},    {100, 24, 64}, {33, 3, 100},
+                                 {3, 7, 1000},   {3000, 4, 32}, {4096, 24, 64}, {700, 8, 128}, {33, 3, 128},
+                                 {300, 16, 256}, {40, 16, 256}, {60000, 2, 8}};
+    for (int i = 0; i < 13; i++) {
         const int64_t R = shapes[i][0], H = shapes[i][1], V = shapes[i][2];
         for (int l = 0; l < LAYOUTS; l++) {
             if (!is_tried(R * H * V, l)) continue;
