@@ -1,4 +1,4 @@
-// metrics.jsonl: cut back when a run resumes, then one write a line.
+// metrics.jsonl and gates.jsonl: cut back when a run resumes, then one write a line.
 #include "io/metrics.h"
 
 #include <errno.h>
@@ -7,10 +7,13 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <jansson.h>
 
 #include "core/log.h"
 #include "io/files.h"
@@ -102,6 +105,17 @@ static void add_real(row_text *row, const char *name, double value) {
     add(row, ",\"%s\":%s", name, number);
 }
 
+static fwa_status write_line(const fwa_metrics *metrics, const char *text, size_t length) {
+    ssize_t written;
+    do {
+        written = write(metrics->file, text, length);
+    } while (written < 0 && errno == EINTR);
+    FWA_CHECK(written >= 0, FWA_IO, "cannot write %zu bytes to %s: %s", length, metrics->path, strerror(errno));
+    FWA_CHECK((size_t)written == length, FWA_IO, "wrote %zd of %zu bytes to %s: is the disk full?", written, length,
+              metrics->path);
+    return FWA_OK;
+}
+
 fwa_status fwa_metrics_write(fwa_metrics *metrics, const fwa_metrics_row *row) {
     metrics->last_start = -1;
     row_text line = {.length = 0};
@@ -124,13 +138,39 @@ fwa_status fwa_metrics_write(fwa_metrics *metrics, const fwa_metrics_row *row) {
     if (row->token_hash) add(&line, ",\"token_hash\":\"%016" PRIx64 "\"", row->token_hash);
     add_real(&line, "time", row->time);
     add(&line, "}\n");
-    ssize_t written;
-    do {
-        written = write(metrics->file, line.text, line.length);
-    } while (written < 0 && errno == EINTR);
-    FWA_CHECK(written >= 0, FWA_IO, "cannot write %zu bytes to %s: %s", line.length, metrics->path, strerror(errno));
-    FWA_CHECK((size_t)written == line.length, FWA_IO, "wrote %zd of %zu bytes to %s: is the disk full?", written,
-              line.length, metrics->path);
+    return write_line(metrics, line.text, line.length);
+}
+
+// The means at `at` bytes of a layer's, of all layers.
+static json_t *means_of(const fwa_layer_gates *layers, int64_t L, size_t at) {
+    json_t *means = json_array();
+    for (int64_t l = 0; l < L; l++) {
+        double mean;
+        memcpy(&mean, (const char *)&layers[l] + at, sizeof mean);
+        json_array_append_new(means, isfinite(mean) ? json_real(mean) : json_null());
+    }
+    return means;
+}
+
+fwa_status fwa_metrics_write_gates(fwa_metrics *metrics, int64_t step, const fwa_layer_gates *layers, int64_t L) {
+    json_t *row = json_pack("{s:I}", "step", (json_int_t)step);
+    const struct {
+        const char *name;
+        size_t at;
+    } means[] = {{"gamma_mean", offsetof(fwa_layer_gates, gamma_mean)},
+                 {"eta_mean", offsetof(fwa_layer_gates, eta_mean)},
+                 {"ridge_mean", offsetof(fwa_layer_gates, ridge_mean)},
+                 {"clamp_share", offsetof(fwa_layer_gates, clamp_share)}};
+    for (size_t i = 0; i < sizeof means / sizeof means[0]; i++)
+        json_object_set_new(row, means[i].name, means_of(layers, L, means[i].at));
+    char *text = row ? json_dumps(row, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(row);
+    FWA_CHECK(text, FWA_MEMORY, "no memory for a row of %s", metrics->path);
+    size_t length = strlen(text);
+    text[length++] = '\n'; // in place of the end
+    fwa_status status = write_line(metrics, text, length);
+    free(text);
+    FWA_TRY(status);
     return FWA_OK;
 }
 

@@ -1,4 +1,5 @@
-// metrics.jsonl of a run: one object a line, appended, flushed line by line. Rank 0 only; not collective.
+// metrics.jsonl and gates.jsonl of a run: one object a line, appended, flushed line by line. Rank 0 only; not
+// collective.
 #ifndef FWA_IO_METRICS_H
 #define FWA_IO_METRICS_H
 
@@ -25,11 +26,19 @@ typedef struct fwa_metrics_row {
     uint64_t token_hash; // of the step's global batch: same data on any number of ranks; 0: left out
 } fwa_metrics_row;
 
-// Opens RUN/metrics.jsonl for appending after cutting every line whose step is > keep_step (keep_step < 0: all lines
-// go). An incomplete last line is cut as well; other lines that are no rows, also those with NULs that a crash of the
-// machine leaves, are dropped with a warning.
+// Means of a layer's gates, as in the row: NaN where its rule has none.
+typedef struct fwa_layer_gates {
+    double gamma_mean, eta_mean, ridge_mean, clamp_share;
+} fwa_layer_gates;
+
+// Opens RUN/metrics.jsonl or RUN/gates.jsonl for appending after cutting every line whose step is > keep_step
+// (keep_step < 0: all lines go). An incomplete last line is cut as well; other lines that are no rows, also those with
+// NULs that a crash of the machine leaves, are dropped with a warning.
 FWA_MUST_CHECK fwa_status fwa_metrics_open(fwa_metrics **out, const char *path, int64_t keep_step);
 FWA_MUST_CHECK fwa_status fwa_metrics_write(fwa_metrics *metrics, const fwa_metrics_row *row);
+// A line of gates.jsonl: the step, and arrays of the means of layers [L], null where a layer has none.
+FWA_MUST_CHECK fwa_status fwa_metrics_write_gates(fwa_metrics *metrics, int64_t step, const fwa_layer_gates *layers,
+                                                  int64_t L);
 // Whether the last row is of `step` and has no val_loss.
 bool fwa_metrics_lacks_validation(const fwa_metrics *metrics, int64_t step);
 // Writes the last row again, with a val_loss.

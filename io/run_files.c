@@ -25,8 +25,8 @@ static bool is_run(const char *folder) {
 }
 
 static bool is_of_run(const char *folder, const char *name) {
-    static const char *const names[] = {"config.yaml",     "metrics.jsonl", "log.txt",      "lock", "FINISHED",
-                                        "gemm_algos.json", "profile.json",  "started_from", NULL};
+    static const char *const names[] = {"config.yaml", "metrics.jsonl",   "gates.jsonl",  "log.txt",      "lock",
+                                        "FINISHED",    "gemm_algos.json", "profile.json", "started_from", NULL};
     return is_among(name, names) && is_run(folder);
 }
 

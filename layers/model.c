@@ -265,7 +265,7 @@ bool fwa_model_has_gates(const fwa_model *model) {
 fwa_status fwa_model_gates(const fwa_activations *acts, fwa_gate_sums *sums) {
     for (int l = 0; l < acts->L; l++)
         FWA_TRY(fwa_mixer_layer_gates(&acts->model->blocks[l].mixer, &acts->ctx, &acts->blocks[l].mixer,
-                                      acts->block_scratch[l].mixer.bytes, sums));
+                                      acts->block_scratch[l].mixer.bytes, sums + l));
     return FWA_OK;
 }
 

@@ -73,8 +73,8 @@ FWA_MUST_CHECK fwa_status fwa_model_load(fwa_activations *acts, const int32_t *t
 FWA_MUST_CHECK fwa_status fwa_model_train(fwa_activations *acts, fwa_step_state *state, const fwa_bucket_hook *hook);
 // Whether some rule of the model has gates (fwa_gate_sums).
 bool fwa_model_has_gates(const fwa_model *model);
-// Behind fwa_model_train, before another batch: adds the gates of the batch's tokens in all layers whose rule has some
-// to *sums (device memory).
+// Behind fwa_model_train, before another batch: adds the gates of the batch's tokens in every layer l < L whose rule
+// has some to sums[l] (device memory).
 FWA_MUST_CHECK fwa_status fwa_model_gates(const fwa_activations *acts, fwa_gate_sums *sums);
 // Forward and loss only; predictions in acts->head.prediction.
 FWA_MUST_CHECK fwa_status fwa_model_evaluate(fwa_activations *acts, fwa_step_state *state);

@@ -50,9 +50,28 @@ static fwa_status look_at_memory(session *s) {
     return s->trainer->backend->memory(s->trainer->backend, &s->used, &total);
 }
 
+static fwa_layer_gates means_of(const fwa_gate_sums *gates) { // of no steps: NaN
+    return (fwa_layer_gates){.gamma_mean = 1 - gates->alpha / gates->steps,
+                             .eta_mean = gates->eta / gates->steps,
+                             .ridge_mean = gates->ridge / gates->steps,
+                             .clamp_share = gates->clamped / gates->steps};
+}
+
+static fwa_status write_gates(const session *s, const fwa_step_report *report) {
+    const int64_t L = s->trainer->model->spec.L;
+    if (!report->layers) return FWA_OK;
+    fwa_layer_gates *means = malloc((size_t)L * sizeof *means);
+    FWA_CHECK(means, FWA_MEMORY, "no memory for the gates of %lld layers", (long long)L);
+    for (int64_t l = 0; l < L; l++) means[l] = means_of(&report->layers[l]);
+    fwa_status status = fwa_metrics_write_gates(s->run->gates, report->step, means, L);
+    free(means);
+    FWA_TRY(status);
+    return FWA_OK;
+}
+
 // A row that cannot be written is no reason to lose the steps since the last checkpoint: the run saves and ends.
-static void write_row(session *s, const fwa_metrics_row *row) {
-    if (fwa_metrics_write(s->run->metrics, row) == FWA_OK) return;
+static void write_row(session *s, const fwa_metrics_row *row, const fwa_step_report *report) {
+    if (fwa_metrics_write(s->run->metrics, row) == FWA_OK && write_gates(s, report) == FWA_OK) return;
     if (!s->lost[0]) {
         snprintf(s->lost, sizeof s->lost, "%s", fwa_error_message());
         fwa_log_error("%s: the run saves and ends", s->lost);
@@ -65,7 +84,7 @@ static void write_row(session *s, const fwa_metrics_row *row) {
 static fwa_status report_step(session *s, const fwa_step_report *report, double val_loss, bool line) {
     const fwa_trainer *t = s->trainer;
     const fwa_config *config = t->config;
-    const fwa_gate_sums *gates = &report->gates; // of no steps: means that are NaN
+    const fwa_layer_gates gates = means_of(&report->gates);
     double elapsed = s->ended - s->since;
     int64_t steps = report->step - s->since_step;
     if (t->world->rank != 0) return FWA_OK;
@@ -105,12 +124,12 @@ static fwa_status report_step(session *s, const fwa_step_report *report, double 
                            .mfu = mfu,
                            .time = (double)time(NULL),
                            .mem_bytes = (int64_t)s->used,
-                           .gamma_mean = 1 - gates->alpha / gates->steps,
-                           .eta_mean = gates->eta / gates->steps,
-                           .ridge_mean = gates->ridge / gates->steps,
-                           .clamp_share = gates->clamped / gates->steps,
+                           .gamma_mean = gates.gamma_mean,
+                           .eta_mean = gates.eta_mean,
+                           .ridge_mean = gates.ridge_mean,
+                           .clamp_share = gates.clamp_share,
                            .token_hash = report->token_hash};
-    write_row(s, &row);
+    write_row(s, &row, report);
     s->since = s->ended;
     s->since_step = report->step;
     return FWA_OK;

@@ -214,6 +214,7 @@ fail:
 void fwa_run_destroy(fwa_run *run) {
     if (!run) return;
     fwa_metrics_close(run->metrics);
+    fwa_metrics_close(run->gates);
     if (run->lock >= 0) close(run->lock);
     free(run->command);
     free(run);
@@ -312,6 +313,9 @@ static fwa_status open_folder(fwa_run *run, const fwa_trainer *trainer) {
     FWA_TRY(status);
     join(path, sizeof path, run->path, "metrics.jsonl");
     FWA_TRY(fwa_metrics_open(&run->metrics, path, run->resume[0] ? trainer->step : -1));
+    join(path, sizeof path, run->path, "gates.jsonl");
+    if (trainer->gates || fwa_path_exists(path))
+        FWA_TRY(fwa_metrics_open(&run->gates, path, run->resume[0] ? trainer->step : -1));
     if (run->resume[0]) fwa_log_info("resumed from %s at step %lld", run->resume, (long long)trainer->step);
     return FWA_OK;
 }

@@ -1,6 +1,7 @@
 // The run folder run.dir/run.name (docs/architecture.md) and what resuming means.
 //
-//   config.yaml (resolved)  metrics.jsonl  log.txt  checkpoints/  FINISHED (number of steps)  gemm_algos.json  lock
+//   config.yaml (resolved)  metrics.jsonl  gates.jsonl (of rules that have some)  log.txt  checkpoints/
+//   FINISHED (number of steps)  gemm_algos.json  lock
 //   started_from (a checkpoint of elsewhere: until the run has one of its own it goes on from there)
 //
 // Rank 0 touches the folder; every rank reads checkpoints. All functions are Collective.
@@ -25,6 +26,7 @@ typedef struct fwa_run {
     bool named;           // `resume` was named, now or at an earlier start: the folder may hold none of that step
     char *command;        // command line, for checkpoints; owned
     fwa_metrics *metrics; // rank 0
+    fwa_metrics *gates;   // the same; NULL: no rule of the model has some
     int lock;             // rank 0: keeps other processes out of the folder; -1: not taken yet
 } fwa_run;
 
@@ -33,7 +35,8 @@ typedef struct fwa_run {
 FWA_MUST_CHECK fwa_status fwa_run_create(fwa_run **out, fwa_world *world, fwa_config *config, const char *resume,
                                          int argc, char **argv);
 // Restores the trainer from run->resume if there is one (refusing a configuration that differs in what defines the run,
-// or other data), then creates the folder, config.yaml, log.txt and metrics.jsonl cut back to the resumed step.
+// or other data), then creates the folder, config.yaml, log.txt, and metrics.jsonl and gates.jsonl cut back to the
+// resumed step.
 FWA_MUST_CHECK fwa_status fwa_run_open(fwa_run *run, fwa_trainer *trainer);
 // Writes gemm_algos.json: what rank 0 has chosen by measurement, after work of a new kind. Where it cannot be written,
 // a warning: the next process of this run measures again.

@@ -129,11 +129,11 @@ fwa_status fwa_trainer_step(fwa_trainer *t) {
 
     FWA_TRY_RANGE(backend, "clear gradients", clear(t));
     sent->has_gates = has_gates(t);
-    if (sent->has_gates) FWA_TRY(backend->fill(backend, backend->stream, t->gates, 0, sizeof *t->gates));
+    if (sent->has_gates) FWA_TRY(backend->fill(backend, backend->stream, t->gates, 0, fwa_trainer_gate_bytes(t)));
     FWA_TRY(micro_batches(t, &sums));
     FWA_TRY(backend->download(backend, backend->stream, sent->state, t->state, sizeof *sent->state));
     if (sent->has_gates)
-        FWA_TRY(backend->download(backend, backend->stream, sent->gates, t->gates, sizeof *sent->gates));
+        FWA_TRY(backend->download(backend, backend->stream, sent->gates, t->gates, fwa_trainer_gate_bytes(t)));
     FWA_TRY(backend->event_record(backend, sent->done, backend->stream));
     sums.signals = fwa_signals_pending() != 0;
     FWA_TRY(all->all_reduce(all, NULL, &sums, sizeof sums / sizeof(int64_t), FWA_I64, FWA_REDUCE_SUM));
@@ -149,19 +149,33 @@ fwa_status fwa_trainer_step(fwa_trainer *t) {
     return FWA_OK;
 }
 
+// Of all ranks, in each layer and together.
+static fwa_status sum_gates(fwa_trainer *t, const fwa_step_sent *sent, fwa_step_report *report) {
+    fwa_comm *all = t->world->all;
+    const int64_t L = t->model->spec.L;
+    fwa_gate_sums *sum = &report->gates;
+    memcpy(t->told, sent->gates, fwa_trainer_gate_bytes(t));
+    FWA_TRY(all->all_reduce(all, NULL, t->told, L * FWA_GATE_SUMS, FWA_F64, FWA_REDUCE_SUM));
+    for (const fwa_gate_sums *of = t->told; of < t->told + L; of++) {
+        sum->steps += of->steps;
+        sum->eta += of->eta;
+        sum->alpha += of->alpha;
+        sum->ridge += of->ridge;
+        sum->clamped += of->clamped;
+    }
+    report->layers = t->told;
+    return FWA_OK;
+}
+
 fwa_status fwa_trainer_report(fwa_trainer *t, fwa_step_report *report) {
     fwa_backend *backend = t->backend;
-    fwa_comm *all = t->world->all;
     const fwa_step_sent *sent = &t->sent[t->reported % FWA_STEPS_SENT];
     FWA_CHECK(t->reported < t->step, FWA_ERROR, "got no step without report, expected one");
     FWA_TRY(backend->event_synchronize(backend, sent->done));
     t->reported++;
     *report = (fwa_step_report){
         .state = *sent->state, .step = t->reported, .tokens = sent->tokens, .token_hash = sent->token_hash};
-    if (sent->has_gates) {
-        report->gates = *sent->gates;
-        FWA_TRY(all->all_reduce(all, NULL, &report->gates, FWA_GATE_SUMS, FWA_F64, FWA_REDUCE_SUM));
-    }
+    if (sent->has_gates) FWA_TRY(sum_gates(t, sent, report));
     const fwa_step_state *state = &report->state;
     FWA_CHECK(state->skipped_in_a_row < t->config->guard.max_skips, FWA_NONFINITE,
               "step %lld: %lld step%s in a row had a loss or gradient that is not finite or far too large (loss %g, "

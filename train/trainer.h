@@ -18,7 +18,7 @@ extern "C" {
 // What a step leaves for its report.
 typedef struct fwa_step_sent {
     fwa_step_state *state; // memory of host_alloc, filled when `done` has come
-    fwa_gate_sums *gates;  // the same of this rank's, where has_gates
+    fwa_gate_sums *gates;  // [L], the same of this rank's, where has_gates
     bool has_gates;
     fwa_event *done;
     int64_t tokens;
@@ -47,7 +47,8 @@ typedef struct fwa_trainer {
     int64_t step;              // steps given to the device
     int64_t reported;          // steps whose report was taken
     int64_t tokens_read;       // by all ranks together
-    fwa_gate_sums *gates;      // device memory: of the step under way; NULL: no rule of the model has some
+    fwa_gate_sums *gates;      // [L], device memory: of the step under way; NULL: no rule of the model has some
+    fwa_gate_sums *told;       // [L]: of the report taken last
     bool wants_gates;          // set before a step, the same on all ranks: its report is to have them
     bool stop;                 // a rank had got a signal when the last step was given, or in the last validation
     int ahead;                 // steps to give before waiting for a report, beyond it: 0 where calls run at once
@@ -63,13 +64,19 @@ typedef struct fwa_trainer {
     double best_val_loss; // NaN: none yet
 } fwa_trainer;
 
+// Of the gates of all layers.
+static inline size_t fwa_trainer_gate_bytes(const fwa_trainer *t) {
+    return (size_t)t->model->spec.L * sizeof(fwa_gate_sums);
+}
+
 // What a step says about itself; the same on every rank.
 typedef struct fwa_step_report {
     fwa_step_state state;
-    fwa_gate_sums gates; // of all tokens of the step, all layers together; 0: not asked for, or there are none
-    int64_t step;        // its number, from 1
-    int64_t tokens;      // read by all ranks together up to its end
-    uint64_t token_hash; // of the global batch (tasks/task.h)
+    fwa_gate_sums gates;         // of all tokens of the step, all layers together; 0: not asked for, or there are none
+    const fwa_gate_sums *layers; // [L], the same of each layer, the trainer's until its next report; NULL: as above
+    int64_t step;                // its number, from 1
+    int64_t tokens;              // read by all ranks together up to its end
+    uint64_t token_hash;         // of the global batch (tasks/task.h)
 } fwa_step_report;
 
 // Collective. Plans everything; allocates unless `plan_only` (then only sizes may be read). `source`: where sequences

@@ -233,20 +233,17 @@ static void threads_give_the_same_bits(void **state) {
 
 // Training.
 
-static fwa_gate_sums step_gates(trainer_case *c) {
-    c->trainer->wants_gates = true;
-    return trainer_case_step(c).gates;
-}
-
 // The first token of a sequence writes nothing: 6 sequences, 2 heads and 2 layers of the others.
 static void a_step_reports_all_its_tokens(void **state) {
     (void)state;
     static const char *const sizes[] = {"train.micro_batch=6", "train.micro_batch=2", "train.micro_batch=1"};
-    fwa_gate_sums whole = {0};
+    fwa_gate_sums whole = {0}, layers[2];
     for (int i = 0; i < 3; i++) {
         trainer_case c;
         trainer_case_open(&c, world, (const char *const[]){sizes[i], "train.precision=f64", NULL});
-        const fwa_gate_sums got = step_gates(&c);
+        c.trainer->wants_gates = true;
+        const fwa_step_report report = trainer_case_step(&c);
+        const fwa_gate_sums got = report.gates;
         const fwa_trainer *t = c.trainer;
         assert_true(got.steps == 6.0 * (double)(t->source->T - 1) * 2 * 2);
         if (i == 0) {
@@ -254,12 +251,13 @@ static void a_step_reports_all_its_tokens(void **state) {
                 const fwa_mixer_layer *layer = &t->model->blocks[l].mixer;
                 const fwa_mixer_call call =
                     fwa_mixer_layer_call(layer, &t->acts->ctx, true, &t->acts->blocks[l].mixer, fwa_tensor_absent());
-                const fwa_gate_sums one = plain(layer->spec->rule, &call);
+                const fwa_gate_sums one = layers[l] = plain(layer->spec->rule, &call);
                 whole.steps += one.steps, whole.eta += one.eta, whole.alpha += one.alpha;
                 whole.ridge += one.ridge, whole.clamped += one.clamped;
             }
         }
         same_sums(&got, &whole, 1e-10, sizes[i]);
+        for (int l = 0; l < 2; l++) same_sums(&report.layers[l], &layers[l], 1e-10, sizes[i]);
         trainer_case_close(&c);
         check_release(NULL);
     }
@@ -275,6 +273,7 @@ static void only_steps_that_are_asked_report_some(void **state) {
         asked.trainer->wants_gates = i != 1;
         const fwa_step_report a = trainer_case_step(&asked), b = trainer_case_step(&other);
         assert_true((a.gates.steps > 0) == (i != 1) && b.gates.steps == 0);
+        assert_true((a.layers != NULL) == (i != 1) && !b.layers);
         assert_memory_equal(&a.state, &b.state, sizeof a.state);
     }
     const char *masters = trainer_case_masters(&asked, &bytes);
@@ -288,7 +287,9 @@ static void a_model_without_them_reports_none(void **state) {
     trainer_case c;
     trainer_case_open(&c, world, (const char *const[]){"model.mixer.main.rule=deltanet", NULL});
     assert_null(c.trainer->gates);
-    assert_true(step_gates(&c).steps == 0);
+    c.trainer->wants_gates = true;
+    const fwa_step_report report = trainer_case_step(&c);
+    assert_true(report.gates.steps == 0 && !report.layers);
     trainer_case_close(&c);
 }
 

@@ -100,6 +100,25 @@ static void unset_fields_are_left_out(void **state) {
     free(text);
 }
 
+static void gates_have_a_value_a_layer(void **state) {
+    (void)state;
+    const char *path = temp_path("gates.jsonl");
+    const fwa_layer_gates layers[] = {{0.99, 1.0 / 3, 0.0, 0.5}, {NAN, NAN, NAN, NAN}, {0.125, 0.25, INFINITY, 0.0}};
+    fwa_metrics *file;
+    for (int resumed = 0; resumed < 2; resumed++) { // the second time behind step 1, which cuts two rows
+        check_ok(fwa_metrics_open(&file, path, resumed ? 1 : -1));
+        for (int64_t step = 1 + resumed; step <= 3; step++) check_ok(fwa_metrics_write_gates(file, step, layers, 3));
+        fwa_metrics_close(file);
+        check_steps(path, 1, 3);
+    }
+    char *text;
+    check_ok(fwa_read_text(path, &text));
+    static const char line[] = "{\"step\":1,\"gamma_mean\":[0.99,null,0.125],\"eta_mean\":[0.333333333,null,0.25],"
+                               "\"ridge_mean\":[0.0,null,null],\"clamp_share\":[0.5,null,0.0]}\n";
+    assert_memory_equal(text, line, sizeof line - 1);
+    free(text);
+}
+
 static void resume_cuts_back(void **state) {
     (void)state;
     const char *path = temp_path("metrics.jsonl");
@@ -197,7 +216,7 @@ int main(void) {
         temp_test(numbers_read_back_exactly), temp_test(unset_fields_are_left_out),
         temp_test(resume_cuts_back),          temp_test(zeros_in_the_middle_are_dropped),
         temp_test(validation_is_made_up),     temp_test(incomplete_lines_are_cut),
-        temp_test(unwritable_file_is_named),
+        temp_test(unwritable_file_is_named),  temp_test(gates_have_a_value_a_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
