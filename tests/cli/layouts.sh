@@ -46,7 +46,7 @@ layout() {
     close_numbers rest "$name" grad_norm 1e-9 2
     for mean in gamma_mean eta_mean ridge_mean; do close_numbers rest "$name" $mean 1e-11 2; done
     same_text rest "$name" clamp_share
-    check "$name: gates of other updates" test "$(columns "runs/$name/gates.jsonl" step)" = "$(columns runs/rest/gates.jsonl step)"
+    check "$name: gates of other updates" test "$(columns "runs/$name/gates.jsonl" step)" = "$(columns "runs/$name/metrics.jsonl" step)"
 }
 layout three 3
 check "not three shards" test -s runs/three/checkpoints/step_00000006/shard.rank00002.h5
