@@ -2,7 +2,7 @@
 # How training scales over the ranks of this host: measures, one part after the other, and prints tables.
 #
 #   scaling.sh --out FOLDER [--fwa PROGRAM] [--backend cuda|cpu] [--ranks 2|4|8] [--seconds N] [--parts LIST]
-#              [--rules LIST] [--limit N] [--plan] [key.path=value ...]
+#              [--rules LIST] [--names LIST] [--limit N] [--plan] [key.path=value ...]
 #   scaling.sh --tables FOLDER
 #
 # Parts, in the order in which they run unless --parts dp,sp,... names others:
@@ -13,8 +13,9 @@
 #   comm     what the communicator moves in a second
 #   bytes    what goes between the pieces of a sequence: counted, predicted, and by NCCL's own log
 #   table    one sequence over all ranks for every rule
-# On a CPU all sizes are tiny. Words key.path=value go to every command. --seconds: for all; --limit: the most for one
-# measurement, else three times what it takes on an H200 and 20. --plan: what would be measured, and how long it takes.
+# On a CPU all sizes are tiny. Words key.path=value go to every command. --names: only measurements whose names, as --plan
+# prints them, match one of these patterns: 'dp-*-4,dp-*-at?'. --seconds: for all; --limit: the most for one measurement,
+# else three times what it takes on an H200 and 20. --plan: what would be measured, and how long it takes.
 #
 # FOLDER/scaling.jsonl gets a line for each measurement, FOLDER/logs what it said. What stands there of the same build
 # and device is not measured again, so that a second start goes on. Ranks fewer than there are leave devices to the next
@@ -36,10 +37,10 @@ refuse() {
     exit 2
 }
 
-fwa='' out='' backend=cuda n='' budget=3600 parts=$all_parts only='' most='' plan='' tables='' settings=''
+fwa='' out='' backend=cuda n='' budget=3600 parts=$all_parts only='' names='*' most='' plan='' tables='' settings=''
 while [ $# -gt 0 ]; do
     case $1 in
-    --fwa | --out | --backend | --ranks | --seconds | --parts | --rules | --limit | --tables)
+    --fwa | --out | --backend | --ranks | --seconds | --parts | --rules | --names | --limit | --tables)
         [ $# -gt 1 ] || refuse "$1: expected a value behind it"
         ;;
     esac
@@ -52,6 +53,7 @@ while [ $# -gt 0 ]; do
     --limit) most=$2 && shift ;;
     --parts) parts=$2 && shift ;;
     --rules) only=$(echo "$2" | tr , ' ') && shift ;;
+    --names) names=$2 && shift ;;
     --tables) tables=1 out=$2 && shift ;;
     --plan) plan=1 ;;
     --help | -h) usage && exit 0 ;;
@@ -130,6 +132,7 @@ failed=0 skipped=0 seconds_planned=0
 free=0       # the first device that no measurement of the round under way has
 round=''     # names of what is under way
 tried=''     # and of all since the start
+named=''     # whether --names had any
 round_cost=0 # the longest of it
 
 remaining() {
@@ -214,6 +217,17 @@ result_of() {
     esac
 }
 
+# Whether --names has the measurement.
+chosen() {
+    set -f # patterns, not files
+    for pattern in $(echo "$names" | tr , ' '); do
+        # shellcheck disable=SC2254 # a pattern
+        case $1 in $pattern) named=1 && set +f && return 0 ;; esac
+    done
+    set +f
+    return 1
+}
+
 # Whether the rows have it, of this program on this machine.
 measured() {
     here_now="\"commit\": $(quoted "$commit"), \"machine\": $(quoted "$machine")"
@@ -231,6 +245,7 @@ measure() {
     part=$1 name=$2 ranks=$3 cost=$4 kind=$5 fields=$6
     shift 6
     case " $tried " in *" $name "*) return ;; esac
+    chosen "$name" || return
     measured "$name" && return
     [ $((free + ranks)) -le "$n" ] || flush
     if [ "$(remaining)" -lt "$cost" ]; then
@@ -397,7 +412,7 @@ part_comm() {
         [ "$backend" = cuda ] || [ $ctas = 0 ] || continue
         keep=$settings settings='' # its command has no keys
         # shellcheck disable=SC2086 # several words
-        measure comm "comm-$n-$ctas" "$n" "$(cost_ms 1500 7)" comm "\"ctas\": $ctas" \
+        measure comm "comm-$n-$ctas" "$n" "$(cost_ms 900 7)" comm "\"ctas\": $ctas" \
             bench comm --backend $backend $comm --ctas $ctas
         settings=$keep
         flush
@@ -424,11 +439,15 @@ write_tokens() {
         >"$out/logs/tokens.out" 2>"$out/logs/tokens.err" ||
         echo "FAILED: fwa data tokenize: see $out/logs/tokens.err" >&2
 }
-# resumed PRECISION RANKS ARGUMENTS...
+# resumed PRECISION RANKS save|on ARGUMENTS...: of `on` they are --resume CHECKPOINT.
 resumed() {
     precision=$1 ranks=$2 name=resume-$3-$1-$2
     shift 3
-    [ -n "$plan" ] || measured "$name" || rm -rf "$out/resume/$name"
+    if [ $# -gt 0 ] && [ -z "$plan" ] && [ ! -d "$2" ]; then
+        measured "$name" || ! chosen "$name" || skip "$name: there is no $2"
+        return
+    fi
+    [ -n "$plan" ] || ! chosen "$name" || measured "$name" || rm -rf "$out/resume/$name"
     # shellcheck disable=SC2046 # several words
     measure resume "$name" "$ranks" "$(cost_ms 500 5)" train \
         "\"rule\": \"falcon1\", \"precision\": \"$precision\", \"sp\": 1" \
@@ -444,17 +463,14 @@ part_resume() {
     flush
     for precision in $precisions; do
         saved=$out/resume/resume-save-$precision-$n/checkpoints/step_00000004
-        [ -n "$plan" ] || [ -d "$saved" ] || {
-            skip "resuming in $precision: there is no $saved"
-            continue
-        }
-        resumed "$precision" "$n" on --resume "$saved"
-        for ranks in $(powers | sort -rn) 1; do
-            [ "$ranks" = "$n" ] || resumed "$precision" "$ranks" on --resume "$saved"
-        done
+        for ranks in $(powers | sort -rn) 1; do resumed "$precision" "$ranks" on --resume "$saved"; done
     done
     flush
-    [ -n "$plan" ] || find "$out/resume" -name 'shard.*.h5' -exec rm -f {} + # gigabytes
+    [ -z "$plan" ] || return 0
+    for precision in $precisions; do # gigabytes, which what is not measured yet has to read
+        for ranks in $(powers) 1; do measured "resume-on-$precision-$ranks" || continue 2; done
+        find "$out/resume" -path "*/resume-*-$precision-*" -name 'shard.*.h5' -exec rm -f {} +
+    done
 }
 
 rm -f "$out/logs/skipped"
@@ -469,6 +485,7 @@ for each in $(echo "$parts" | tr , ' '); do
     "part_$each"
     [ -z "$plan" ] || echo "part $each: about $((seconds_planned - before)) s"
 done
+[ -n "$named" ] || [ "$names" = "*" ] || refuse "--names $names: no measurement of these parts has such a name (--plan)"
 if [ -n "$plan" ]; then
     echo "all: about $seconds_planned s"
     exit

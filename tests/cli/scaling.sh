@@ -144,7 +144,22 @@ check "not one machine of one commit" test "$(grep -c '"commit": "1a2b", "machin
 
 scaling "$FWA" late --parts dp,resume --seconds 0
 expect 0 "skipped: dp-falcon1-2: about"
-says "Not measured: resuming in f32"
+says "Not measured: resume-on-f32-1: there is no"
+
+# By names: no others, and a checkpoint stays until all that read it were measured.
+scaling "$FWA" named --parts dp,resume --names 'dp-*-at0,resume-save-*'
+expect 0
+check "other names: $(cat named/scaling.jsonl)" test "$(grep -o '"name": "[^"]*"' named/scaling.jsonl | sort | tr -d '\n')" = \
+    '"name": "dp-falcon1-1-at0""name": "resume-save-f32-2""name": "resume-save-f64-2"'
+says "0 failed, 0 skipped"
+scaling "$FWA" named --parts resume --names 'resume-on-f32-*'
+expect 0
+check "files of f32 or none of f64: $(find named -name 'shard.*')" sh -c \
+    "find named -name 'shard.*.h5' | grep -q f64 && ! find named -name 'shard.*.h5' | grep -q f32"
+scaling "$FWA" named --parts resume
+expect 0
+says "| f64 | 2 | 1 |"
+check "shards are left: $(find named -name 'shard.*')" test -z "$(find named -name 'shard.*.h5')"
 
 printf '#!/bin/sh\n' >blind
 chmod +x blind
@@ -156,4 +171,6 @@ scaling "$FWA" none --parts dp,speed
 expect 2 "speed"
 scaling "$FWA" none --rules falcon9
 expect 2 "falcon9"
+scaling "$FWA" none --parts dp --names 'sp-*'
+expect 2 "--names sp-*: no measurement"
 finish
