@@ -77,7 +77,9 @@ fi
 
 for number in "$budget" "${most:-0}" "${n:-0}"; do
     case $number in
-    '' | *[!0-9]*) refuse "got '$number', expected a whole number (--seconds, --limit, --ranks)" ;;
+    '' | *[!0-9]* | 0?* | ??????????*) # which sh and timeout read as another, or not at all
+        refuse "got '$number', expected a whole number of at most nine digits, no zeros in front (--seconds, --limit, --ranks)"
+        ;;
     esac
 done
 
@@ -132,7 +134,7 @@ failed=0 skipped=0 seconds_planned=0
 free=0       # the first device that no measurement of the round under way has
 round=''     # names of what is under way
 tried=''     # and of all since the start
-named=''     # whether --names had any
+named=''     # patterns of --names that had any
 round_cost=0 # the longest of it
 
 remaining() {
@@ -220,12 +222,13 @@ result_of() {
 # Whether --names has the measurement.
 chosen() {
     set -f # patterns, not files
+    hit=1
     for pattern in $(echo "$names" | tr , ' '); do
         # shellcheck disable=SC2254 # a pattern
-        case $1 in $pattern) named=1 && set +f && return 0 ;; esac
+        case $1 in $pattern) named="$named $pattern " hit=0 ;; esac
     done
     set +f
-    return 1
+    return $hit
 }
 
 # Whether the rows have it, of this program on this machine.
@@ -477,6 +480,7 @@ rm -f "$out/logs/skipped"
 [ -z "$only" ] || for rule in $only; do
     case " $all_rules " in *" $rule "*) ;; *) refuse "--rules $rule: expected some of $all_rules, with commas" ;; esac
 done
+case $parts in *[!\ ,]*) ;; *) refuse "--parts $parts: expected some of $all_parts" ;; esac
 for part in $(echo "$parts" | tr , ' '); do
     case ",$all_parts," in *",$part,"*) ;; *) refuse "--parts $part: expected some of $all_parts" ;; esac
 done
@@ -485,7 +489,14 @@ for each in $(echo "$parts" | tr , ' '); do
     "part_$each"
     [ -z "$plan" ] || echo "part $each: about $((seconds_planned - before)) s"
 done
-[ -n "$named" ] || [ "$names" = "*" ] || refuse "--names $names: no measurement of these parts has such a name (--plan)"
+if [ "$names" != "*" ]; then
+    [ -n "$named" ] || refuse "--names $names: no measurement of these parts has such a name (--plan)"
+    set -f
+    for pattern in $(echo "$names" | tr , ' '); do
+        case $named in *" $pattern "*) ;; *) skip "--names $pattern: no measurement of these parts has such a name" ;; esac
+    done
+    set +f
+fi
 if [ -n "$plan" ]; then
     echo "all: about $seconds_planned s"
     exit

@@ -139,6 +139,7 @@ used sp-falcon1a-1-1-131072 0 1
 used sp-falcon1-1-1-131072 1 1
 used sp-falcon1a-2-2-131072 2,3 1
 used sp-falcon1-4-2-131072 0,1,2,3 2
+used sp-gated_deltanet-4-4-262144 0,1,2,3 1
 check "not one machine of one commit" test "$(grep -c '"commit": "1a2b", "machine": "GPU"' four/scaling.jsonl)" = \
     "$(wc -l <four/scaling.jsonl)"
 
@@ -171,6 +172,17 @@ scaling "$FWA" none --parts dp,speed
 expect 2 "speed"
 scaling "$FWA" none --rules falcon9
 expect 2 "falcon9"
+for parts in '' ',' ' '; do
+    scaling "$FWA" none --parts "$parts"
+    expect 2 "--parts $parts: expected some of dp"
+done
+for number in 08 -5 1e3 12345678901; do
+    scaling "$FWA" none --parts dp --seconds $number
+    expect 2 "got '$number', expected a whole number"
+done
 scaling "$FWA" none --parts dp --names 'sp-*'
 expect 2 "--names sp-*: no measurement"
+scaling "$FWA" none --parts dp --names 'sp-*,dp-*-2,dp-[ab]' --plan
+expect 0 "skipped: --names sp-*: no measurement" "skipped: --names dp-[ab]: no measurement" "dp-falcon1-2 on 0,1"
+check_not "one of the others was planned" grep -q -e dp-falcon1-1-at0 -e 'names dp-\*-2' err
 finish
