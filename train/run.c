@@ -17,6 +17,7 @@
 #include "train/weights.h"
 
 #define CHOICES_FILE "gemm_algos.json"
+#define GATES_FILE   "gates.jsonl"
 #define ORIGIN_FILE  "started_from"
 
 // What rank 0 decides for all.
@@ -313,9 +314,11 @@ static fwa_status open_folder(fwa_run *run, const fwa_trainer *trainer) {
     FWA_TRY(status);
     join(path, sizeof path, run->path, "metrics.jsonl");
     FWA_TRY(fwa_metrics_open(&run->metrics, path, run->resume[0] ? trainer->step : -1));
-    join(path, sizeof path, run->path, "gates.jsonl");
-    if (trainer->gates || fwa_path_exists(path))
+    join(path, sizeof path, run->path, GATES_FILE);
+    if (trainer->gates)
         FWA_TRY(fwa_metrics_open(&run->gates, path, run->resume[0] ? trainer->step : -1));
+    else
+        FWA_TRY(forget(run, GATES_FILE)); // of a start with another rule, before there was a checkpoint
     if (run->resume[0]) fwa_log_info("resumed from %s at step %lld", run->resume, (long long)trainer->step);
     return FWA_OK;
 }

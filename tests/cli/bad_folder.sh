@@ -14,9 +14,11 @@ mkdir -p runs/blocked
 echo words >runs/blocked/checkpoints
 train 1 blocked tiny.yaml train.steps=2
 expect 1 "runs/blocked/checkpoints"
-mkdir -p runs/metrics/metrics.jsonl
-train 1 metrics tiny.yaml train.steps=2
-expect 2 "metrics.jsonl is a folder"
+for file in metrics gates; do
+    mkdir -p runs/$file/$file.jsonl
+    train 1 $file tiny.yaml train.steps=2
+    expect 2 "$file.jsonl is a folder"
+done
 
 ln -s nowhere runs/link
 train 1 link tiny.yaml train.steps=2

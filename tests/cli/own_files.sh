@@ -51,6 +51,7 @@ while read -r file; do
     expect 2 "--json $file: this file belongs to the "
 done <files
 refused runs/own/metrics.jsonl
+refused runs/own/gates.jsonl
 refused $step/shard.rank00000.h5
 ln -s runs/own/config.yaml link
 ln -s runs/own short

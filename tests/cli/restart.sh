@@ -60,11 +60,13 @@ ended
 expect 137
 check "the run was over before it was killed" test -z "$(find runs/killed -name FINISHED)"
 printf '{"step":99,"tok' >>runs/killed/metrics.jsonl
+printf '{"step":99,"gam' >>runs/killed/gates.jsonl
 trained 1 killed tiny.yaml train.steps=100000 train.stop_after=15 --resume auto
 expect 0 "at step 6"
 trained 1 whole tiny.yaml train.steps=100000 train.stop_after=15
 same_curve whole killed
 same_parameters whole killed 15
+check "other gates" cmp runs/whole/gates.jsonl runs/killed/gates.jsonl
 no_leftovers killed
 
 # Killed before the first checkpoint: starts again from nothing.
@@ -76,6 +78,15 @@ expect 137
 trained 1 early tiny.yaml train.steps=100000 train.stop_after=15 --resume auto
 expect 0 "starting fresh"
 same_curve whole early
+check "other gates" cmp runs/whole/gates.jsonl runs/early/gates.jsonl
+
+# The same with another rule, which has no gates: those of the start before do not stay.
+mkdir -p runs/other
+cp runs/whole/metrics.jsonl runs/whole/gates.jsonl runs/other
+trained 1 other tiny.yaml train.steps=3 'model.mixers=[all]' --resume auto
+expect 0 "starting fresh"
+check "not three rows" test "$(wc -l <runs/other/metrics.jsonl)" = 3
+check_not "gates of another rule are left" test -e runs/other/gates.jsonl
 
 # A damaged newest checkpoint: the one before is taken, with a warning.
 trained 1 hurt tiny.yaml train.steps=9 checkpoint.every=3 schedule.kind=constant

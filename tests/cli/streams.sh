@@ -91,19 +91,26 @@ limited() {
 limited 100 "$FWA" train tiny.yaml run.name=small train.steps=3
 expect 1 "runs/small/checkpoints" "File too large"
 check_not "half of a checkpoint is left" sh -c 'find runs/small/checkpoints -name "*step*" | grep .'
-# shellcheck disable=SC2086 # several words
-trained 1 grown tiny.yaml $settings train.stop_after=3
-row=$(tail -n 1 runs/grown/metrics.jsonl)
-yes "$(echo "$row" | sed 's/"step":3/"step":2/')" | head -n 5000 | cat - runs/grown/metrics.jsonl >long
-mv long runs/grown/metrics.jsonl
-size=$(($(wc -c <runs/grown/metrics.jsonl) / 512 + 2))
-# shellcheck disable=SC2086 # several words
-limited $size "$FWA" train tiny.yaml run.name=grown $settings --resume auto
-expect 1 "metrics.jsonl" "saved at step" "continue with --resume auto"
-last=$(sed 's/^step_0*//' runs/grown/checkpoints/latest)
-check "nothing was saved where a row did not fit" test "$last" -gt 3
-run "$FWA" checkpoint verify runs/grown
-expect 0
+for file in metrics gates; do
+    # shellcheck disable=SC2086 # several words
+    trained 1 "grown-$file" tiny.yaml $settings train.stop_after=3
+    rows=runs/grown-$file/$file.jsonl
+    row=$(tail -n 1 "$rows")
+    yes "$(echo "$row" | sed 's/"step":3/"step":2/')" | head -n 10000 | cat - "$rows" >long
+    mv long "$rows"
+    size=$(($(wc -c <"$rows") / 512 + 2))
+    # shellcheck disable=SC2086 # several words
+    limited $size "$FWA" train tiny.yaml run.name="grown-$file" $settings --resume auto
+    expect 1 "$file.jsonl" "saved at step" "continue with --resume auto"
+    last=$(sed 's/^step_0*//' "runs/grown-$file/checkpoints/latest")
+    check "nothing was saved where a row did not fit" test "$last" -gt 3
+    run "$FWA" checkpoint verify "runs/grown-$file"
+    expect 0
+    # shellcheck disable=SC2086 # several words
+    trained 1 "grown-$file" tiny.yaml $settings train.stop_after=$((last + 2)) --resume auto
+    check "$file: rows behind the one that did not fit are missing" \
+        test "$(tail -n 2 "$rows" | columns - step | tr '\n' ' ')" = "$((last + 1)) $((last + 2)) "
+done
 
 # Checkpoints on a disk that is not there: no fresh start over what the run has.
 # shellcheck disable=SC2086 # several words
