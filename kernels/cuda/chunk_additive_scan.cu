@@ -35,7 +35,7 @@ template <int K, carried what> struct scan_block {
     __device__ void load(int c) const {
         if constexpr (what == carried::gradients) {
             chunk_view d_o = a.d_o;
-            d_o.data += v;
+            if (d_o.data) d_o.data += v;
             load_steps<K, threads>(m.by[c % 2], threadIdx.x, a, a.q, b, h / a.group, c);
             load_steps<64, threads>(m.rows[c % 2], threadIdx.x, a, d_o, b, h, c);
         } else {

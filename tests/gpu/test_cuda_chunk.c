@@ -342,6 +342,40 @@ static void repeated_keys_agree(void **state) {
     }
 }
 
+// No gradient of o arrives: the same bits as where it is 0. Both slices of V, heads alone and shared.
+static void an_absent_gradient_is_zero(void **state) {
+    (void)state;
+    EACH_CHUNK_RULE(rule) {
+        if (rule->core != FWA_CORE_ADDITIVE) continue;
+        for (int64_t Hq = 1; Hq <= 2; Hq++) {
+            case_spec spec = spec_of(rule, fwa_mixer_options_default(rule), (fwa_mixer_shape){1, 70, Hq, 2, 64, 128});
+            spec_carry(&spec, 3);
+            mixer_case c = case_new(&spec);
+            case_fill(&c, 97);
+            fill_present(c.grads.d_o, 0);
+            device_mixer d = device_mixer_new(device, &c, FWA_FORM_CHUNK);
+            const fwa_tensor d_o = d.copy.grads.d_o;
+            fwa_tensor zeros[CASE_INPUTS] = {{0}};
+            device_mixer_forward(&d);
+            for (int absent = 0; absent < 2; absent++) {
+                if (absent) d.copy.grads.d_o = fwa_tensor_absent();
+                device_mixer_backward(&d);
+                for (int i = 0; i < CASE_INPUTS; i++) {
+                    const fwa_tensor gradient = *case_at(&d.copy, case_inputs[i].gradient);
+                    if (!fwa_tensor_present(gradient)) continue;
+                    const fwa_tensor now = device_read(device, gradient);
+                    if (!absent) zeros[i] = now;
+                    assert_int_equal(check_differences(now, zeros[i]), 0);
+                }
+            }
+            d.copy.grads.d_o = d_o;
+            device_mixer_release(&d);
+            case_free(&c);
+            check_release(NULL);
+        }
+    }
+}
+
 static void cut_sequences_equal_the_whole(void **state) {
     (void)state;
     const int64_t cuts[] = {1, 2, 64, 100};
@@ -398,6 +432,7 @@ int main(void) {
         cmocka_unit_test_teardown(windows_agree, check_release),
         cmocka_unit_test_teardown(extreme_decays_agree, check_release),
         cmocka_unit_test_teardown(repeated_keys_agree, check_release),
+        cmocka_unit_test_teardown(an_absent_gradient_is_zero, check_release),
         cmocka_unit_test_teardown(cut_sequences_equal_the_whole, check_release),
         cmocka_unit_test_teardown(repeats_give_the_same_bits, check_release),
     };
