@@ -150,20 +150,19 @@ fwa_status fwa_trainer_step(fwa_trainer *t) {
 }
 
 // Of all ranks, in each layer and together.
-static fwa_status sum_gates(fwa_trainer *t, const fwa_step_sent *sent, fwa_step_report *report) {
+static fwa_status sum_gates(const fwa_trainer *t, fwa_gate_sums *layers, fwa_step_report *report) {
     fwa_comm *all = t->world->all;
     const int64_t L = t->model->spec.L;
     fwa_gate_sums *sum = &report->gates;
-    memcpy(t->told, sent->gates, fwa_trainer_gate_bytes(t));
-    FWA_TRY(all->all_reduce(all, NULL, t->told, L * FWA_GATE_SUMS, FWA_F64, FWA_REDUCE_SUM));
-    for (const fwa_gate_sums *of = t->told; of < t->told + L; of++) {
+    FWA_TRY(all->all_reduce(all, NULL, layers, L * FWA_GATE_SUMS, FWA_F64, FWA_REDUCE_SUM));
+    for (const fwa_gate_sums *of = layers; of < layers + L; of++) {
         sum->steps += of->steps;
         sum->eta += of->eta;
         sum->alpha += of->alpha;
         sum->ridge += of->ridge;
         sum->clamped += of->clamped;
     }
-    report->layers = t->told;
+    report->layers = layers;
     return FWA_OK;
 }
 
@@ -175,7 +174,7 @@ fwa_status fwa_trainer_report(fwa_trainer *t, fwa_step_report *report) {
     t->reported++;
     *report = (fwa_step_report){
         .state = *sent->state, .step = t->reported, .tokens = sent->tokens, .token_hash = sent->token_hash};
-    if (sent->has_gates) FWA_TRY(sum_gates(t, sent, report));
+    if (sent->has_gates) FWA_TRY(sum_gates(t, sent->gates, report));
     const fwa_step_state *state = &report->state;
     FWA_CHECK(state->skipped_in_a_row < t->config->guard.max_skips, FWA_NONFINITE,
               "step %lld: %lld step%s in a row had a loss or gradient that is not finite or far too large (loss %g, "

@@ -48,11 +48,7 @@ static fwa_status allocate(fwa_trainer *t) {
     FWA_TRY(backend->alloc(backend, (void **)&t->state, sizeof *t->state));
     FWA_TRY(backend->alloc(backend, (void **)&t->eval_state, sizeof *t->eval_state));
     FWA_TRY(backend->fill(backend, backend->stream, t->state, 0, sizeof *t->state));
-    if (fwa_model_has_gates(t->model)) {
-        FWA_TRY(backend->alloc(backend, (void **)&t->gates, fwa_trainer_gate_bytes(t)));
-        t->told = malloc(fwa_trainer_gate_bytes(t));
-        FWA_CHECK(t->told, FWA_MEMORY, "sums of gates: out of memory");
-    }
+    if (fwa_model_has_gates(t->model)) FWA_TRY(backend->alloc(backend, (void **)&t->gates, fwa_trainer_gate_bytes(t)));
     FWA_TRY(allocate_reports(t));
     t->tokens = malloc(count * sizeof *t->tokens);
     t->targets = malloc(count * sizeof *t->targets);
@@ -177,7 +173,6 @@ void fwa_trainer_destroy(fwa_trainer *t) {
     free(t->tokens);
     free(t->targets);
     free(t->piece);
-    free(t->told);
     free(t);
 }
 

@@ -18,7 +18,7 @@ extern "C" {
 // What a step leaves for its report.
 typedef struct fwa_step_sent {
     fwa_step_state *state; // memory of host_alloc, filled when `done` has come
-    fwa_gate_sums *gates;  // [L], the same of this rank's, where has_gates
+    fwa_gate_sums *gates;  // [L], the same of this rank's, where has_gates; of all ranks once reported
     bool has_gates;
     fwa_event *done;
     int64_t tokens;
@@ -48,7 +48,6 @@ typedef struct fwa_trainer {
     int64_t reported;          // steps whose report was taken
     int64_t tokens_read;       // by all ranks together
     fwa_gate_sums *gates;      // [L], device memory: of the step under way; NULL: no rule of the model has some
-    fwa_gate_sums *told;       // [L]: of the report taken last
     bool wants_gates;          // set before a step, the same on all ranks: its report is to have them
     bool stop;                 // a rank had got a signal when the last step was given, or in the last validation
     int ahead;                 // steps to give before waiting for a report, beyond it: 0 where calls run at once
@@ -73,7 +72,7 @@ static inline size_t fwa_trainer_gate_bytes(const fwa_trainer *t) {
 typedef struct fwa_step_report {
     fwa_step_state state;
     fwa_gate_sums gates;         // of all tokens of the step, all layers together; 0: not asked for, or there are none
-    const fwa_gate_sums *layers; // [L], the same of each layer, the trainer's until its next report; NULL: as above
+    const fwa_gate_sums *layers; // [L], the same of each layer, the trainer's until its next step; NULL: as above
     int64_t step;                // its number, from 1
     int64_t tokens;              // read by all ranks together up to its end
     uint64_t token_hash;         // of the global batch (tasks/task.h)

@@ -99,6 +99,21 @@ __device__ void feed(const chunk_task &a, group_memory<K, shared, stages> &m, co
     }
 }
 
+// What a block does once its memory is there: one warp feeds, three warpgroups work.
+template <class feeder, class worker>
+__device__ __forceinline__ void share_out(const feeder &feed_all, const worker &work) {
+    publish();
+    __syncthreads();
+    const int group = __shfl_sync(everyone, static_cast<int>(threadIdx.x) / group_threads, 0);
+    if (group == groups) {
+        registers_give<feeder_registers>();
+        if (threadIdx.x / 32 == groups * 4) feed_all();
+    } else {
+        registers_take<group_registers>();
+        work(group);
+    }
+}
+
 // Masked P, bf16, on and below the diagonal of a tile of zeros, by one warpgroup: blocks of 16 columns before the
 // warp's rows, then the one on the diagonal.
 __device__ void masked_reads(__nv_bfloat16 *p, const tile_mask<1> &mask, const float (&P)[32], int warp) {
@@ -214,16 +229,8 @@ __global__ void __launch_bounds__(block_threads, 1)
     create_phases(m);
     for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(sizeof m.p / 16); i += block_threads)
         reinterpret_cast<uint4 *>(m.p)[i] = make_uint4(0, 0, 0, 0);
-    publish();
-    __syncthreads();
-    const int group = __shfl_sync(everyone, static_cast<int>(threadIdx.x) / group_threads, 0);
-    if (group == groups) {
-        registers_give<feeder_registers>();
-        if (threadIdx.x / 32 == groups * 4) feed<K, 2, 2, true>(a, m, maps, slices);
-    } else {
-        registers_take<group_registers>();
-        forward_group<K>(a, m, slices, group);
-    }
+    share_out([&] { feed<K, 2, 2, true>(a, m, maps, slices); },
+              [&](int group) { forward_group<K>(a, m, slices, group); });
 }
 
 // A warpgroup of the gradients' scan.
@@ -280,16 +287,8 @@ __global__ void __launch_bounds__(block_threads, 1)
     extern __shared__ __align__(1024) unsigned char memory[];
     auto &m = *reinterpret_cast<scan_memory<K> *>(memory);
     create_phases(m);
-    publish();
-    __syncthreads();
-    const int group = __shfl_sync(everyone, static_cast<int>(threadIdx.x) / group_threads, 0);
-    if (group == groups) {
-        registers_give<feeder_registers>();
-        if (threadIdx.x / 32 == groups * 4) feed<K, 1, 4, false>(a, m, maps, slices);
-    } else {
-        registers_take<group_registers>();
-        scan_group<K>(a, m, slices, group);
-    }
+    share_out([&] { feed<K, 1, 4, false>(a, m, maps, slices); },
+              [&](int group) { scan_group<K>(a, m, slices, group); });
 }
 
 template <class memory, class kernel_of>
