@@ -155,14 +155,20 @@ function strong_scaling(i, line, key, ms, n) {
     }
 }
 
+# The measurement whose checkpoint this one went on from. Rows without saved_ranks, as there were once, name it in their
+# command.
+function saver_of(line) {
+    if (value(line, "saved_ranks", 1) != "-")
+        return "resume-save-" text(line, "precision") "-" number(line, "saved_ranks")
+    return match(line, /resume-save-[^ \/]*\/checkpoints/) ? substr(line, RSTART, RLENGTH - 12) : ""
+}
+
 # Losses of the two steps behind the checkpoint, beside those of the run that saved it and went on.
-function resuming(i, k, line, stayed, apart, most, limit, n, saved) {
-    for (i = 1; i <= rows; i++)
-        if (order[i] ~ /^resume-save/) saved[text(row[order[i]], "precision")] = row[order[i]]
+function resuming(i, k, line, stayed, apart, most, limit, n) {
     for (i = 1; i <= rows; i++) {
         line = row[order[i]]
-        if (order[i] !~ /^resume-on/ || !(text(line, "precision") in saved)) continue
-        stayed = saved[text(line, "precision")]
+        if (order[i] !~ /^resume-on/ || !(saver_of(line) in row)) continue
+        stayed = row[saver_of(line)]
         limit = text(line, "precision") == "f64" ? 1e-11 : (text(line, "precision") == "f32" ? 1e-5 : 1e-3)
         most = 0
         for (k = 1; k <= 2; k++) {

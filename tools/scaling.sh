@@ -442,9 +442,10 @@ write_tokens() {
         >"$out/logs/tokens.out" 2>"$out/logs/tokens.err" ||
         echo "FAILED: fwa data tokenize: see $out/logs/tokens.err" >&2
 }
-# resumed PRECISION RANKS save|on ARGUMENTS...: of `on` they are --resume CHECKPOINT.
+# resumed PRECISION RANKS save|on ARGUMENTS...: of `on` they are --resume CHECKPOINT, which all ranks have saved.
 resumed() {
-    precision=$1 ranks=$2 name=resume-$3-$1-$2
+    precision=$1 ranks=$2 name=resume-$3-$1-$2 from=''
+    [ "$3" = save ] || from=", \"saved_ranks\": $n"
     shift 3
     if [ $# -gt 0 ] && [ -z "$plan" ] && [ ! -d "$2" ]; then
         measured "$name" || ! chosen "$name" || skip "$name: there is no $2"
@@ -453,7 +454,7 @@ resumed() {
     [ -n "$plan" ] || ! chosen "$name" || measured "$name" || rm -rf "$out/resume/$name"
     # shellcheck disable=SC2046 # several words
     measure resume "$name" "$ranks" "$(cost_ms 500 5)" train \
-        "\"rule\": \"falcon1\", \"precision\": \"$precision\", \"sp\": 1" \
+        "\"rule\": \"falcon1\", \"precision\": \"$precision\", \"sp\": 1$from" \
         train $(config_of falcon1) data.train="$out/resume/tokens/*.bin" data.val="$out/resume/tokens/*.bin" \
         data.reset_documents=false eval.every=0 \
         train.steps=100 train.stop_after=6 train.seq_len=$length train.global_batch=16 train.micro_batch=$((16 / n)) \

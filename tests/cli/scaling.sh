@@ -39,7 +39,13 @@ $(cat out)" grep -qF -e "$1" out
     line sp f falcon1a 4 2 128 256 160 1400 1400
     line project g falcon1 2 1 1024 491520 250
     row resume-save-f32-4 '"ranks": 4, "precision": "f32"' '[{"loss": 2.0}, {"loss": 1.5}]'
-    row resume-on-f32-1 '"ranks": 1, "precision": "f32"' '[{"loss": 2.0}, {"loss": 1.500006}]'
+    row resume-on-f32-1 '"ranks": 1, "precision": "f32", "saved_ranks": 4' '[{"loss": 2.0}, {"loss": 1.500006}]'
+    # Another start in the same folder, on two ranks; a row of before there was saved_ranks.
+    row resume-save-f32-2 '"ranks": 2, "precision": "f32"' '[{"loss": 3.0}, {"loss": 2.5}]'
+    row resume-on-f32-2 '"ranks": 2, "precision": "f32", "saved_ranks": 2' '[{"loss": 3.0}, {"loss": 2.5}]'
+    row resume-on-f32-4 '"ranks": 4, "precision": "f32",
+        "command": "fwa train --resume x/resume/resume-save-f32-4/checkpoints/step_00000004 run.name=resume-on-f32-4"' \
+        '[{"loss": 2.0}, {"loss": 1.5}]' | tr -d '\n'
 } >rows.jsonl
 tables
 expect 0
@@ -50,6 +56,8 @@ says "| falcon1a | 2 | 2 | 128 | 100.0 | 110.0 | 160.0 | 1.6 k | 62.5 % | 68.8 %
 says "| falcon1a | 128 | 2 | 200.0 | 125.0 | 1.0 k | 1.60 | 80.0 % |"
 says "| falcon1 | 2 | 491520 | 250.0 | 250.0 | 1966.1 k | 6.94 |"
 says "| f32 | 4 | 1 | 2.0 | 2.0 | 1.500006 | 1.5 | 4.0e-06 | 1e-05 |"
+says "| f32 | 2 | 2 | 3.0 | 3.0 | 2.5 | 2.5 | 0.0e+00 | 1e-05 |"
+says "| f32 | 4 | 4 | 2.0 | 2.0 | 1.5 | 1.5 | 0.0e+00 | 1e-05 |"
 says "| falcon1a | 1 | 2 | 128 | 700 | 700 |  | equal |"
 mkdir locale
 if localedef -i de_DE -f UTF-8 locale/de_DE.UTF-8 >locale.txt 2>&1; then # decimal commas
@@ -65,7 +73,7 @@ expect 1
 says DIFFERENT
 {
     row resume-save-f32-4 '"ranks": 4, "precision": "f32"' '[{"loss": 2.0}, {"loss": 1.5}]'
-    row resume-on-f32-1 '"ranks": 1, "precision": "f32"' '[{"loss": 2.0}, {"loss": 1.5001}]'
+    row resume-on-f32-1 '"ranks": 1, "precision": "f32", "saved_ranks": 4' '[{"loss": 2.0}, {"loss": 1.5001}]'
 } >rows.jsonl
 tables
 expect 1
@@ -88,8 +96,14 @@ for title in "Data parallel" "Weak scaling" "Strong scaling" Resumed "The whole 
 done
 says "0 failed, 0 skipped"
 check "not 18 measurements" test "$(grep -c '"code": 0' all/scaling.jsonl)" = 18
+check "not four rows of what two ranks had saved" test \
+    "$(grep -c '"name": "resume-on-.*"saved_ranks": 2, .*"code": 0' all/scaling.jsonl)" = 4
+sed 's/, "saved_ranks": 2//' all/scaling.jsonl >old.jsonl # as rows once were
+check_not "the field is still there" grep -q saved_ranks old.jsonl
+mv old.jsonl all/scaling.jsonl
 scaling "$FWA" all
 expect 0
+says "| f64 | 2 | 1 |"
 check "measured again: $(cat err)" test "$(wc -l <all/scaling.jsonl)" = 18
 
 # One that fails, and one that hangs.
