@@ -59,6 +59,11 @@ FWA_MUST_CHECK fwa_status fwa_checkpoint_prune(const char *run_dir, int64_t keep
 // Whoever trains in the run folder, before looking for a checkpoint: puts back a whole one that a replacement had moved
 // aside (RUN/checkpoints/.step_NNNNNNNN.old) when it was killed, where no other has taken its place.
 FWA_MUST_CHECK fwa_status fwa_checkpoint_recover(const char *run_dir);
+// Whether an interrupted save or removal has left something, RUN/checkpoints/.step_*; or one is under way.
+FWA_MUST_CHECK fwa_status fwa_checkpoint_has_left(const char *run_dir, bool *has);
+// Whoever trains in the run folder, before it goes back behind a checkpoint: removes that, but what
+// fwa_checkpoint_recover puts back. Where it cannot be removed, a warning: it stays.
+void fwa_checkpoint_clear(const char *run_dir);
 // Whoever trains in the run folder, from step `step` of the checkpoint at `path` on: moves checkpoints of later steps,
 // and one of this step that is not `path`, into a new folder RUN/checkpoints/set_aside_N, with a warning. They belong
 // to steps that are now taken another way, or are damaged; otherwise the next start would take one of them, and fewer

@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/log.h"
+
+#define LEFT ".step_" // how the names begin of what is being written or removed
+
 const char *const fwa_part_names[FWA_PART_COUNT] = {"master", "m", "v"};
 
 void fwa_shard_name(char name[FWA_SHARD_NAME_MAX], int rank) {
@@ -83,7 +87,8 @@ done:
     return status;
 }
 
-fwa_status fwa_checkpoint_has_aside(const char *run_dir, bool *has) {
+// Whether an entry's name begins so.
+static fwa_status has_entry(const char *run_dir, const char *start, bool *has) {
     DIR *folder;
     *has = false;
     FWA_TRY(open_checkpoints(run_dir, &folder));
@@ -92,11 +97,19 @@ fwa_status fwa_checkpoint_has_aside(const char *run_dir, bool *has) {
     for (const struct dirent *entry; !*has;) {
         FWA_TRY_GOTO(next_entry(folder, run_dir, &entry), done);
         if (!entry) break;
-        *has = strncmp(entry->d_name, FWA_ASIDE, strlen(FWA_ASIDE)) == 0;
+        *has = strncmp(entry->d_name, start, strlen(start)) == 0;
     }
 done:
     closedir(folder);
     return status;
+}
+
+fwa_status fwa_checkpoint_has_aside(const char *run_dir, bool *has) {
+    return has_entry(run_dir, FWA_ASIDE, has);
+}
+
+fwa_status fwa_checkpoint_has_left(const char *run_dir, bool *has) {
+    return has_entry(run_dir, LEFT, has);
 }
 
 // Step of ".step_00001000.old"; -1 for any other name.
@@ -132,7 +145,7 @@ static fwa_status put_back(const char *run_dir, const char *name, bool *back) {
 static fwa_status sweep_entry(const char *run_dir, const char *name, bool all) {
     char path[FWA_PATH_MAX];
     bool back;
-    if (strncmp(name, ".step_", 6) != 0) return FWA_OK;
+    if (strncmp(name, LEFT, strlen(LEFT)) != 0) return FWA_OK;
     FWA_TRY(put_back(run_dir, name, &back));
     if (back || !all) return FWA_OK;
     FWA_TRY(fwa_path_format(path, "%s/checkpoints/%s", run_dir, name));
@@ -160,4 +173,10 @@ fwa_status fwa_checkpoint_sweep(const char *run_dir) {
 
 fwa_status fwa_checkpoint_recover(const char *run_dir) {
     return sweep(run_dir, false);
+}
+
+void fwa_checkpoint_clear(const char *run_dir) {
+    if (sweep(run_dir, true) == FWA_OK) return;
+    fwa_log_warn("what an interrupted save left stays: %s", fwa_error_message());
+    fwa_error_clear();
 }

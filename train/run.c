@@ -144,10 +144,20 @@ static fwa_status find_own(fwa_run *run, char resume[2048]) {
     return FWA_OK;
 }
 
+// Of a run that has nothing left to do, what an interrupted save left: not while another process is in the folder, nor
+// on a disk that takes no lock.
+static void clear_finished(fwa_run *run) {
+    bool left;
+    if (fwa_checkpoint_has_left(run->path, &left) == FWA_OK && left && lock_folder(run) == FWA_OK)
+        fwa_checkpoint_clear(run->path);
+    fwa_error_clear();
+}
+
 // A finished run stays as it was trained, whatever it is told now.
-static fwa_status leave_finished(const fwa_run *run, decision *out) {
+static fwa_status leave_finished(fwa_run *run, decision *out) {
     char *lines;
     out->finished = 1;
+    clear_finished(run);
     FWA_TRY(fwa_run_differences(run->path, run->config, &lines));
     if (!lines) return FWA_OK;
     lines[strlen(lines) - 1] = '\0';
@@ -305,6 +315,7 @@ static fwa_status open_folder(fwa_run *run, const fwa_trainer *trainer) {
     }
     join(path, sizeof path, run->path, "log.txt");
     FWA_TRY(fwa_log_open_file(path));
+    fwa_checkpoint_clear(run->path); // there may be no save that does
     FWA_TRY(go_back(run, trainer));
     char *text = fwa_config_text(run->config);
     FWA_CHECK(text, FWA_MEMORY, "configuration: out of memory");

@@ -48,11 +48,18 @@ rm small/ballast
 
 # Read-only, and turned read-only between two starts
 trained 1 stopped tiny.yaml run.dir=small train.steps=9 train.stop_after=3
+mkdir small/stopped/checkpoints/.step_00000009.tmp
+echo 5 >small/stopped/FINISHED
 mount -o remount,ro small
+trained 1 stopped tiny.yaml run.dir=small train.steps=5 --resume auto
+expect 0 "small/stopped is finished; nothing to do"
+check_not "a word about what cannot be cleared" grep -i -e '\.step_' -e read-only -e lock err
+check "not cleared, and gone" test -d small/stopped/checkpoints/.step_00000009.tmp
 train 1 stopped tiny.yaml run.dir=small train.steps=9 --resume auto
 expect 1 "small/stopped" "Read-only file system"
 train 2 new tiny.yaml run.dir=small train.steps=2 train.micro_batch=4
 expect 1 "small/new" "Read-only file system"
 mount -o remount,rw,size=8m small
 trained 1 stopped tiny.yaml run.dir=small train.steps=9 --resume auto
+check_not "not cleared on a disk that takes it" test -e small/stopped/checkpoints/.step_00000009.tmp
 finish

@@ -26,6 +26,26 @@ trained 1 over tiny.yaml train.steps=6 --resume auto
 expect 0 "runs/over/FINISHED" "at step 6"
 check "the run is not marked again" grep -qx 6 runs/over/FINISHED
 
+# leave RUN: what a killed save leaves behind
+leave() {
+    mkdir -p "runs/$1/checkpoints/.step_00000009.tmp"
+    echo part >"runs/$1/checkpoints/.step_00000009.tmp/shard.rank00000.h5"
+}
+
+# What a killed save left goes though nothing is left to do, and nothing else of the run changes.
+cp -r runs/over before-clearing
+leave over
+trained 1 over tiny.yaml train.steps=6 --resume auto
+expect 0 "finished"
+check "a finished run was touched" diff -r runs/over before-clearing
+leave over
+train 1 over tiny.yaml train.steps=6 # refused: it is for --resume auto
+expect 2 "runs/over"
+check "a refused start has cleared" test -d runs/over/checkpoints/.step_00000009.tmp
+rm runs/over/FINISHED # killed between the last save and its mark
+trained 1 over tiny.yaml train.steps=6 --resume auto
+no_leftovers over
+
 # A folder without anything: auto starts and says so.
 trained 1 fresh tiny.yaml train.steps=2 --resume auto
 expect 0 "starting fresh"
@@ -38,7 +58,9 @@ check "the run is not marked again" grep -qx 3 runs/fresh/FINISHED
 
 # Stopped: the same bound again has nothing left to do, and is not finished.
 trained 1 bound tiny.yaml train.stop_after=3
+leave bound
 trained 1 bound tiny.yaml train.stop_after=3 --resume auto
+no_leftovers bound
 check "a run went beyond train.stop_after" test "$(wc -l <runs/bound/metrics.jsonl)" = 3
 check_not "a stopped run is called finished" test -e runs/bound/FINISHED
 

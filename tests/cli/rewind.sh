@@ -14,7 +14,9 @@ steps() {
     trained 1 straight tiny.yaml $settings
     trained 1 back tiny.yaml $settings checkpoint.every=3
 
-    # A finished run, back to step 6; fewer checkpoints are kept than lie behind it.
+    # A finished run, back to step 6; fewer checkpoints are kept than lie behind it. Of the last there is another, which a
+    # replacement that was killed has left: it must not come back either.
+    cp -r runs/back/checkpoints/step_00000012 runs/back/checkpoints/.step_00000012.old
     trained 1 back tiny.yaml $settings checkpoint.keep_last=1 train.stop_after=8 \
         --resume runs/back/checkpoints/step_00000006
     expect 0 "runs/back/checkpoints/set_aside_1 holds 2 checkpoints" "step 12 the newest"
