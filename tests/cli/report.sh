@@ -194,6 +194,21 @@ run "$FWA" report numbered -o numbered.md
 expect 0
 check "two seeds under the name of one" grep -qF '| low-seed1,2 | 0, 1 |' numbered.md
 
+# So are they where their updates came in other portions, but not with updates of other sizes.
+# with KEY VALUE: another seed of them, with this one
+with() {
+    rm -rf numbered/low-seed3
+    cp -r numbered/low-seed1 numbered/low-seed3
+    sed -i -e 's/^\( *seed:\) .*/\1 3/' -e "s/^\( *$1:\) .*/\1 $2/" numbered/low-seed3/config.yaml
+    check "$1 is not $2" grep -q "^ *$1: $2\$" numbered/low-seed3/config.yaml
+    run "$FWA" report numbered -o numbered.md
+    expect 0
+}
+with micro_batch 4
+check "another micro_batch is another configuration" grep -qF '| low-seed1,2,3 | 0, 1, 3 |' numbered.md
+with global_batch 16
+check "another global_batch is the same configuration" grep -qF '| low-seed1,2 | 0, 1 |' numbered.md
+
 # Of seeds the mean, over those with the same widths.
 seeds=$(find runs/two -name metrics.jsonl | sort | head -n 2)
 for metrics in $seeds; do grid "${metrics%/*}" 4 '[101, 101, 0]'; done

@@ -167,16 +167,19 @@ static fwa_status add_path(fwa_report *report, const fwa_world *world, const cha
     return is_run(path) ? add_run(report, world, path) : add_folder(report, world, path);
 }
 
-// Where a run computes, and what it is called, makes no difference between seeds.
-static bool names_run(const char *key) {
-    return !strcmp(key, "run.name") || !strcmp(key, "run.dir") || !strcmp(key, "run.seed");
+// What a run is called, and in which portions it takes an update's batch, makes no difference between seeds.
+static bool may_differ(const char *key) {
+    static const char *const keys[] = {"run.name", "run.dir", "run.seed", "train.micro_batch", NULL};
+    for (int i = 0; keys[i]; i++)
+        if (!strcmp(key, keys[i])) return true;
+    return false;
 }
 
 static bool same_but_seed(const fwa_report_run *a, const fwa_report_run *b) {
     if (!a->config || !b->config || a->key_count != b->key_count || a->config->run.seed == b->config->run.seed)
         return false;
     for (int i = 0; i < a->key_count; i++)
-        if (!names_run(a->keys[i].key) &&
+        if (!may_differ(a->keys[i].key) &&
             (strcmp(a->keys[i].key, b->keys[i].key) != 0 || strcmp(a->keys[i].value, b->keys[i].value) != 0))
             return false;
     return true;

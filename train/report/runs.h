@@ -1,4 +1,4 @@
-// The runs of a report: what their folders hold, and which of them differ in the seed only. Not collective.
+// The runs of a report: what their folders hold, and which of them are seeds of one configuration. Not collective.
 #ifndef FWA_TRAIN_REPORT_RUNS_H
 #define FWA_TRAIN_REPORT_RUNS_H
 
@@ -51,7 +51,8 @@ typedef struct fwa_report_run {
     int result_count;
 } fwa_report_run;
 
-// Runs whose configurations differ in run.seed, and in names of folders, alone. They stand behind each other.
+// Runs whose configurations differ in run.seed, and in names of folders and train.micro_batch, alone. They stand behind
+// each other.
 typedef struct fwa_report_group {
     int first, count;             // of its runs
     char *name;                   // of the folder, without the seed where it is a point of a sweep
