@@ -61,8 +61,7 @@ for file in "$configs"/lm/short/*.yaml; do
     check "$file has another model than its long run" cmp short.txt long.txt
 done
 
-run "$FWA" info
-rules=$(sed -n '/^Rules/,/^$/p' out | sed -n 's/^  \([a-z][^ ]*\) .* cuda$/\1/p')
+rules=$(cuda_rules)
 check "fwa info lists no rules with CUDA kernels" test -n "$rules"
 for rule in $rules; do
     for folder in lm lm/medium lm/short addition; do

@@ -20,7 +20,7 @@ both() {
     close_numbers "$rule-cpu" "$rule-cuda" grad_norm 1e-3
     same_text "$rule-cpu" "$rule-cuda" token_hash
 }
-"$FWA" info | awk '/^Rules/ { on = 1; next } /^Operators/ { exit } on && /^  [a-z]/ { print $1 }' >rules.txt
+cuda_rules >rules.txt
 check "no rules found" test -s rules.txt
 while read -r rule; do both "$rule"; done <rules.txt
 

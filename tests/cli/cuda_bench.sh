@@ -8,10 +8,15 @@ if ! awk '/^  cuda / { seen = 1 } seen && /not usable/ { exit 1 } seen && /devic
     exit 77
 fi
 limit=200
+cuda_rules >rules.txt
+check "no rules found" test -s rules.txt
 for dtype in bf16 f32; do
     run "$FWA" bench op --backend cuda --dtype $dtype --B 3 --T 160 --H 2 --K 64 --V 64 --D 128 --F 136 --N 1000 --repeats 2
     expect 0
-    check_not "$dtype: $(cat out)" grep -E "check failed|no rule|no operator" out
+    check_not "$dtype: $(cat out)" grep -E "check failed|no operator" out
+    while read -r rule; do
+        check "$dtype: $rule has no two passes: $(cat out)" test "$(grep -c -E "^$rule +(forward|backward) " out)" = 2
+    done <rules.txt
     check "$dtype: too few rows: $(cat out)" test "$(grep -c -E " (forward|backward) " out)" -ge 60
 done
 train 1 plain tiny.yaml run.backend=cuda train.steps=6

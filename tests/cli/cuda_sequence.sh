@@ -7,8 +7,9 @@ needs_gpus 2
 limit=120
 token_data
 shard data/long.bin 4000 4
-"$FWA" info | awk '/^Rules/ { on = 1; next } /^Operators/ { exit } on && /^  [a-z]/ { print $1 }' >rules.txt
+cuda_rules >rules.txt
 check "no rules found" test -s rules.txt
+paste -d ' ' - - - - <rules.txt >groups.txt
 # write_config RULE...: pieces.yaml, a layer for each of up to four rules, and one with a wide window.
 write_config() {
     cat >pieces.yaml <<YAML
@@ -48,13 +49,13 @@ layouts() {
 export FWA_SEGMENT_CHUNKS=2
 long="train.precision=bf16 data.train=data/long.bin data.val=data/long.bin model.d_model=128 model.heads=2 train.seq_len=384 train.micro_batch=1
     train.global_batch=2"
-while read -r a && read -r b && read -r c && read -r d; do
-    write_config "$a" "$b" "$c" "$d"
-    layouts "$a-f32" 1e-5 1e-3
+while read -r group; do
     # shellcheck disable=SC2086 # several words
-    layouts "$a-long" 2e-3 3e-2 $long
-done <rules.txt
-check "only some rules ran: $(wc -l <rules.txt) do not make groups of four" test $(($(wc -l <rules.txt) % 4)) = 0
+    write_config $group
+    layouts "${group%% *}-f32" 1e-5 1e-3
+    # shellcheck disable=SC2086 # several words
+    layouts "${group%% *}-long" 2e-3 3e-2 $long
+done <groups.txt
 
 rm -f rank.0 rank.1
 # shellcheck disable=SC2086 # the launcher and its options

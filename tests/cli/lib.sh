@@ -48,6 +48,11 @@ run() {
     check_not "$what: 1 of something has a plural" grep -ahE "(^|[^-.,0-9])1 ($counted)\>" out err
 }
 
+# Names of the rules that have CUDA kernels.
+cuda_rules() {
+    "$FWA" info | sed -n '/^Rules/,/^$/s/^  \([a-z][^ ]*\) .* cuda$/\1/p'
+}
+
 # on RANKS ARGUMENTS...: the program, without mpirun for one rank.
 on() {
     ranks=$1

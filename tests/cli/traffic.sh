@@ -19,7 +19,7 @@ field() {
     columns out "$1" | tail -n 1 | tr -d ' '
 }
 
-# A layer of every rule: two models, as one has up to eight mixers.
+# A layer of every rule, up to eight a model.
 sed -n 's/^FWA_MIXER(\([a-z0-9_]*\),.*/\1/p' "${FWA_SOURCE_DIR:?}/kernels/mixers.def" | split -l 8 - rules.
 for part in rules.*; do
     {

@@ -17,9 +17,9 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' HUP INT TERM
 logs=${FWA_SANITIZE_LOGS:-$work}
-rules=$(sed -n 's/^FWA_MIXER(\(.*\),.*/\1/p' "$(dirname "$0")/../../kernels/mixers.def")
+rules=$(sed -n 's/^FWA_MIXER(\(.*\), *CPU_CUDA).*/\1/p' "$(dirname "$0")/../../kernels/mixers.def")
 if [ -z "$rules" ]; then
-    echo "found no rules in kernels/mixers.def"
+    echo "found no rules with CUDA kernels in kernels/mixers.def"
     exit 1
 fi
 rm -f "$logs/codes"
