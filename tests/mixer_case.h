@@ -261,6 +261,25 @@ static inline void case_run(mixer_case *c) {
     case_backward(c);
 }
 
+static inline const char *case_form(const case_spec *spec) {
+    return spec->form == FWA_FORM_RECURRENT ? "recurrent" : spec->form == FWA_FORM_PARALLEL ? "parallel" : "chunk";
+}
+
+// Options in the words of a configuration.
+static inline const char *case_read(const case_spec *spec) {
+    return spec->options.read == FWA_READ_BEFORE_WRITE ? "before_write" : "after_write";
+}
+static inline const char *case_shift(const case_spec *spec) {
+    return spec->options.shift == FWA_SHIFT_NEXT_LATENT ? "next_latent" : "same_step";
+}
+static inline const char *case_step(const case_spec *spec) {
+    return spec->options.step == FWA_STEP_DIRECT ? "direct" : "normalized";
+}
+static inline const char *case_ridge(const case_spec *spec) {
+    const fwa_ridge ridge = spec->options.ridge;
+    return ridge == FWA_RIDGE_NONE ? "none" : ridge == FWA_RIDGE_COUPLED ? "coupled" : "uncoupled";
+}
+
 // Fails unless every output and gradient that both cases have agrees within `limit`.
 static inline void case_compare(mixer_case *got, mixer_case *expected, double limit) {
     for (int i = 0; i < CASE_INPUTS + CASE_OUTPUTS; i++) {
@@ -271,9 +290,10 @@ static inline void case_compare(mixer_case *got, mixer_case *expected, double li
         if (!fwa_tensor_present(a) || !fwa_tensor_present(b)) continue;
         const double error = check_error(a, b);
         if (!(error <= limit))
-            fail_msg("%s, form %d against %d, T %lld, chunk %lld: %s%s: error %.3g, limit %.3g", got->spec.rule->name,
-                     (int)got->spec.form, (int)expected->spec.form, (long long)got->spec.shape.T,
-                     (long long)got->spec.options.chunk, input ? "d" : "", entry->name, error, limit);
+            fail_msg("%s, %s, against %s, %s, T %lld, chunk %lld: %s%s: error %.3g, limit %.3g", got->spec.rule->name,
+                     case_form(&got->spec), expected->spec.rule->name, case_form(&expected->spec),
+                     (long long)got->spec.shape.T, (long long)got->spec.options.chunk, input ? "d" : "", entry->name,
+                     error, limit);
     }
 }
 

@@ -41,11 +41,11 @@ static inline void judge(const fwa_backend *cuda, const case_spec *spec, const c
     snprintf(where, sizeof where, "%s %s%s, B %d T %d Hq %d H %d K %d V %d", spec->rule->name, gradient ? "d" : "",
              name, (int)s->B, (int)s->T, (int)s->Hq, (int)s->H, (int)s->K, (int)s->V);
     if (!(error <= limit))
-        fail_msg("%s: %s, read %d step %d ridge %d shift %d window %d eps_gamma %g eta_max %g tail %d S0 %d: error "
+        fail_msg("%s: %s, read %s step %s ridge %s shift %s window %d eps_gamma %g eta_max %g tail %d S0 %d: error "
                  "%.3g, limit %.3g",
-                 fwa_dtype_name(cuda->compute), where, (int)spec->options.read, (int)spec->options.step,
-                 (int)spec->options.ridge, (int)spec->options.shift, (int)spec->options.window, spec->options.eps_gamma,
-                 spec->options.eta_max, (int)spec->tail, (int)spec->S0, error, limit);
+                 fwa_dtype_name(cuda->compute), where, case_read(spec), case_step(spec), case_ridge(spec),
+                 case_shift(spec), (int)spec->options.window, spec->options.eps_gamma, spec->options.eta_max,
+                 (int)spec->tail, (int)spec->S0, error, limit);
     if (error / limit <= record->error) return;
     record->error = error / limit;
     snprintf(record->where, sizeof record->where, "%s", where);

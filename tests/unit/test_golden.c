@@ -22,11 +22,11 @@ static void run_case(hid_t file, const char *name, case_spec spec, worst *record
     const double limit = spec.dtype == FWA_F64 ? LIMIT_F64 : LIMIT_F32;
     assert_true(compared > 0);
     if (!(error <= limit))
-        fail_msg("%s, form %d, chunk %lld, %s: %s: error %.3g, limit %.3g", name, (int)spec.form,
+        fail_msg("%s, %s, chunk %lld, %s: %s: error %.3g, limit %.3g", name, case_form(&spec),
                  (long long)spec.options.chunk, fwa_dtype_name(spec.dtype), tensor, error, limit);
     if (error > record->error) {
         record->error = error;
-        snprintf(record->where, sizeof record->where, "%s, %s, form %d, chunk %lld", name, tensor, (int)spec.form,
+        snprintf(record->where, sizeof record->where, "%s, %s, %s, chunk %lld", name, tensor, case_form(&spec),
                  (long long)spec.options.chunk);
     }
     case_free(&c);

@@ -47,9 +47,9 @@ static void check_param(model_case *c, fwa_activations *acts, int p, const char 
             if (element < 0 || i == element) expected += check_get(g, i) * direction[i];
         double got = slope(c, acts, p, element, direction, n);
         if (!(fabs(got - expected) <= LIMIT * size))
-            fail_msg("%s, %s: %s, element %lld: gradient %.10g, difference %.10g, size %.3g",
-                     c->model->spec.mixer[0].name, variant, c->model->params.at[p].name, (long long)element, expected,
-                     got, size);
+            fail_msg("%s, %s: %s, %s %lld: gradient %.10g, difference %.10g, size %.3g", c->model->spec.mixer[0].name,
+                     variant, c->model->params.at[p].name, element < 0 ? "random direction" : "element",
+                     (long long)(element < 0 ? -element : element), expected, got, size);
     }
 }
 

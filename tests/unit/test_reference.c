@@ -218,8 +218,8 @@ static void check_answer(const mixer_case *c, int t, int s) {
     for (int v = 0; v < V; v++) {
         const double o = check_get(c->call.o, t * V + v), expected = s < 0 ? 0 : check_get(c->call.v, s * V + v);
         if (!(fabs(o - expected) <= 1e-12))
-            fail_msg("%s, form %d, shift %d, read %d, t %d: o[%d] = %g, expected %g (v of step %d)", c->spec.rule->name,
-                     (int)c->spec.form, (int)c->spec.options.shift, (int)c->spec.options.read, t, v, o, expected, s);
+            fail_msg("%s, %s, shift %s, read %s, t %d: o[%d] = %g, expected %g (v of step %d)", c->spec.rule->name,
+                     case_form(&c->spec), case_shift(&c->spec), case_read(&c->spec), t, v, o, expected, s);
     }
 }
 

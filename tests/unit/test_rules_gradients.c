@@ -31,10 +31,9 @@ static void check_gradients(const case_spec *spec, uint64_t seed, double limit) 
                                     !strcmp(case_inputs[i].name, "tail_x"));
         const double error = check_error(dx, numeric);
         if (!through_scale && !(error <= limit))
-            fail_msg("%s, form %d: d%s: error %.3g, limit %.3g (read %d, shift %d, step %d, ridge %d, window %lld)",
-                     spec->rule->name, (int)spec->form, case_inputs[i].name, error, limit, (int)spec->options.read,
-                     (int)spec->options.shift, (int)spec->options.step, (int)spec->options.ridge,
-                     (long long)spec->options.window);
+            fail_msg("%s, %s: d%s: error %.3g, limit %.3g (read %s, shift %s, step %s, ridge %s, window %lld)",
+                     spec->rule->name, case_form(spec), case_inputs[i].name, error, limit, case_read(spec),
+                     case_shift(spec), case_step(spec), case_ridge(spec), (long long)spec->options.window);
     }
     case_free(&c);
     check_release(NULL);
