@@ -143,6 +143,7 @@ for signal in TERM HUP; do
     check_not "a point was started after the signal" test -e runs/long/lr=3e-4
 done
 check_not "a stopped point counts as failed" grep -r . runs/long --include='*.failed'
+limit=180 # 3,600 updates, slow with sanitizers beside other work
 run "$FWA" sweep long.yaml --jobs 3
 expect 0 "point 1 of 4, lr=3e-3: stopped at"
 check "not four points of 900 rows" test "$(cat runs/long/*/metrics.jsonl | wc -l)" = 3600
