@@ -28,6 +28,9 @@ if(FWA_WERROR)
 endif()
 target_compile_options(fwa_flags INTERFACE
   $<$<COMPILE_LANGUAGE:C>:${warnings};-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>)
+if(NOT FWA_SANITIZE) # which pads what stands on the stack
+  add_compile_options($<$<COMPILE_LANGUAGE:C>:-Wframe-larger-than=32768>) # but of tests
+endif()
 if(FWA_SANITIZE STREQUAL address)
   set(sanitizers -fsanitize=address,undefined -fno-sanitize-recover=undefined)
 elseif(FWA_SANITIZE STREQUAL thread)

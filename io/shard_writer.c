@@ -12,7 +12,7 @@
 #include "io/files.h"
 #include "io/shards.h"
 
-#define BLOCK 16384 // tokens narrowed at once
+#define BLOCK 4096 // tokens narrowed at once
 
 struct fwa_shard_writer {
     char folder[FWA_PATH_MAX], name[64], path[FWA_PATH_MAX];

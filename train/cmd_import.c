@@ -16,6 +16,7 @@
 #include "train/setup.h"
 
 typedef struct import_job {
+    fwa_arguments arguments;
     fwa_safetensors file;
     fwa_export_layout layout;
     fwa_config *config;
@@ -162,18 +163,21 @@ static fwa_status write_run(const import_job *in, const char *run, const char *f
 // The configuration with the run's own name, under the words of the command line.
 static fwa_status make_config(import_job *in, const char *path, const char *run, const fwa_arguments *arguments) {
     char dir[FWA_PATH_MAX], where[FWA_PATH_MAX + 16], name[FWA_PATH_MAX + 16], *text = NULL;
-    const char *words[FWA_ARGUMENTS_MAX + 2];
-    int count = 0;
     FWA_TRY(fwa_path_format(dir, "%s", run));
     char *slash = strrchr(dir, '/');
     snprintf(name, sizeof name, "run.name=%s", slash ? slash + 1 : dir);
     if (slash) slash[slash == dir] = '\0';
     snprintf(where, sizeof where, "run.dir=%s", slash ? dir : ".");
-    words[count++] = where;
-    words[count++] = name;
-    for (int i = 2; i < arguments->count; i++) words[count++] = arguments->at[i];
     FWA_TRY(fwa_import_describe(path, &text, &in->layout, &in->step, &in->tokens));
-    fwa_status status = fwa_config_parse(&in->config, text, path, words, count);
+    const char **words = calloc((size_t)arguments->count, sizeof *words);
+    fwa_status status;
+    FWA_CHECK_GOTO(words, FWA_MEMORY, done, "no memory for %d words", arguments->count);
+    words[0] = where;
+    words[1] = name;
+    for (int i = 2; i < arguments->count; i++) words[i] = arguments->at[i];
+    FWA_TRY_GOTO(fwa_config_parse(&in->config, text, path, words, arguments->count), done);
+done:
+    free(words);
     free(text);
     FWA_TRY(status);
     return fwa_config_finish(in->config);
@@ -187,7 +191,8 @@ static fwa_status make_model(import_job *in, const fwa_world *world) {
     return fwa_model_create(&in->model, &spec, in->backend, false);
 }
 
-static fwa_status read_all(import_job *in, const fwa_world *world, const fwa_arguments *arguments) {
+static fwa_status read_all(import_job *in, const fwa_world *world) {
+    const fwa_arguments *arguments = &in->arguments;
     char path[FWA_PATH_MAX], run[FWA_PATH_MAX];
     FWA_TRY(fwa_path_format(run, "%s", arguments->at[1]));
     fwa_path_trim(run);
@@ -204,16 +209,20 @@ static fwa_status read_all(import_job *in, const fwa_world *world, const fwa_arg
     return FWA_OK;
 }
 
-fwa_status fwa_cmd_import(fwa_world *world, int argc, char **argv) {
+static fwa_status import(import_job *in, const fwa_world *world, int argc, char **argv) {
     static const fwa_option options[] = {{NULL, false}};
-    fwa_arguments arguments;
-    import_job in;
-    memset(&in, 0, sizeof in);
-    FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
-    FWA_CHECK(arguments.count >= 2, FWA_USAGE,
+    FWA_TRY(fwa_arguments_parse(&in->arguments, options, argc, argv));
+    FWA_CHECK(in->arguments.count >= 2, FWA_USAGE,
               "fwa import: expected a folder of fwa export, and a new run folder (fwa help import)");
     FWA_CHECK(world->size == 1, FWA_USAGE, "fwa import: start it without mpirun or srun");
-    fwa_status status = read_all(&in, world, &arguments);
-    release(&in);
+    return read_all(in, world);
+}
+
+fwa_status fwa_cmd_import(fwa_world *world, int argc, char **argv) {
+    import_job *in = calloc(1, sizeof *in);
+    FWA_CHECK(in, FWA_MEMORY, "fwa import: out of memory");
+    fwa_status status = import(in, world, argc, argv);
+    release(in);
+    free(in);
     return status;
 }

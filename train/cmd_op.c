@@ -20,7 +20,8 @@ typedef struct request {
     fwa_dtype dtype;
     int64_t chunk;
     double tolerance;
-    int failures; // cases above the tolerance
+    int failures;           // cases above the tolerance
+    fwa_case asked, answer; // the one under way
 } request;
 
 // The value of an option among `names` (ends with NULL), as an index.
@@ -87,7 +88,6 @@ static fwa_status read_request(request *r, int argc, char **argv) {
     static const fwa_dtype type_of[] = {FWA_F64, FWA_F32, FWA_BF16};
     fwa_arguments arguments;
     int form, backend, type;
-    memset(r, 0, sizeof *r);
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     r->rule = fwa_arguments_value(&arguments, "--rule", NULL);
     FWA_TRY(choose(&arguments, "--form", "chunk", forms, &form));
@@ -132,15 +132,15 @@ static fwa_status compare(fwa_tensor got, fwa_tensor expected, const char *path,
     return FWA_OK;
 }
 
-static fwa_status check_answer(request *r, const char *path, const fwa_op_call *op, const fwa_case *c,
-                               const fwa_case *answer) {
+static fwa_status check_answer(request *r, const char *path, const fwa_op_call *op) {
+    const fwa_case *c = &r->asked;
     const bool absolute = op->call.shape.T == 1 && !fwa_tensor_present(op->call.in.S);
     double worst = 0;
     int compared = 0;
     for (int i = 0; i < c->tensor_count; i++) {
         const char *name = c->tensors[i].path;
         if (strncmp(name, "in/", 3) == 0) continue;
-        FWA_TRY(compare(fwa_case_tensor(answer, name), c->tensors[i].tensor, name, absolute, &worst));
+        FWA_TRY(compare(fwa_case_tensor(&r->answer, name), c->tensors[i].tensor, name, absolute, &worst));
         compared++;
     }
     FWA_CHECK(compared > 0, FWA_FORMAT, "it has neither out/ nor grad/: there is nothing to check");
@@ -157,32 +157,32 @@ static fwa_status name_case(fwa_status status, const char *path) {
     return status;
 }
 
-static fwa_status answer_case(request *r, const char *path, const fwa_case *c, fwa_backend *backend) {
-    fwa_case answer = {0};
+static fwa_status answer_case(request *r, const char *path, fwa_backend *backend) {
+    const fwa_case *c = &r->asked;
     const fwa_rule *rule;
     fwa_op_call op = {0};
     fwa_status status;
+    memset(&r->answer, 0, sizeof r->answer);
     FWA_TRY_GOTO(name_case(fwa_op_rule(c, r->rule, &rule), path), done);
     FWA_TRY_GOTO(name_case(fwa_op_open(&op, c, rule, backend, r->form, r->chunk), path), done);
-    FWA_TRY_GOTO(fwa_op_run(&op, c, &answer), done);
-    if (r->check) FWA_TRY_GOTO(name_case(check_answer(r, path, &op, c, &answer), path), done);
+    FWA_TRY_GOTO(fwa_op_run(&op, c, &r->answer), done);
+    if (r->check) FWA_TRY_GOTO(name_case(check_answer(r, path, &op), path), done);
     if (r->out) {
-        FWA_TRY_GOTO(fwa_case_write(&answer, r->out), done);
-        printf("wrote %s: %d tensor%s\n", r->out, answer.tensor_count, fwa_plural(answer.tensor_count));
+        FWA_TRY_GOTO(fwa_case_write(&r->answer, r->out), done);
+        printf("wrote %s: %d tensor%s\n", r->out, r->answer.tensor_count, fwa_plural(r->answer.tensor_count));
     }
 done:
-    fwa_case_free(&answer);
+    fwa_case_free(&r->answer);
     fwa_op_close(&op);
     return status;
 }
 
 static fwa_status run_case(request *r, const char *path, fwa_backend *backend) {
-    fwa_case c;
     fwa_status status;
-    FWA_TRY_GOTO(fwa_case_read(&c, path, fwa_op_attributes), done);
-    FWA_TRY_GOTO(answer_case(r, path, &c, backend), done);
+    FWA_TRY_GOTO(fwa_case_read(&r->asked, path, fwa_op_attributes), done);
+    FWA_TRY_GOTO(answer_case(r, path, backend), done);
 done:
-    fwa_case_free(&c);
+    fwa_case_free(&r->asked);
     return status;
 }
 
@@ -202,8 +202,10 @@ done:
 }
 
 fwa_status fwa_cmd_op(fwa_world *world, int argc, char **argv) {
-    request r;
-    fwa_status status = read_request(&r, argc, argv);
-    if (status == FWA_OK && world->rank == 0) status = run(&r);
+    request *r = calloc(1, sizeof *r);
+    FWA_CHECK(r, FWA_MEMORY, "fwa op: out of memory");
+    fwa_status status = read_request(r, argc, argv);
+    if (status == FWA_OK && world->rank == 0) status = run(r);
+    free(r);
     return fwa_world_agree_late(world, status);
 }

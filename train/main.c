@@ -1,6 +1,7 @@
 // The program: finds the command, runs it on every rank, and is the only place that ends the job.
 #include <fcntl.h>
 #include <omp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 #include "train/agreement.h"
 #include "train/commands.h"
 #include "train/help.h"
+
+#define LEAST_STACK ((size_t)2 << 20) // of a thread; what glibc gives where there is no limit
 
 static void add_place(fwa_cores *cores, int place) {
     const int count = omp_get_place_num_procs(place);
@@ -47,6 +50,17 @@ static void set_openmp(char **argv) {
     if (told && !bound) return;
     setenv("OMP_WAIT_POLICY", "passive", 0);
     execv("/proc/self/exe", argv);
+}
+
+// Threads, those of libraries too, would get stacks of the size that `ulimit -s` allows the first one.
+static void widen_stacks(void) {
+    pthread_attr_t attributes;
+    size_t bytes;
+    if (pthread_getattr_default_np(&attributes) != 0) return;
+    if (pthread_attr_getstacksize(&attributes, &bytes) == 0 && bytes < LEAST_STACK &&
+        pthread_attr_setstacksize(&attributes, LEAST_STACK) == 0)
+        pthread_setattr_default_np(&attributes);
+    pthread_attr_destroy(&attributes);
 }
 
 static int is(const char *word, const char *name) {
@@ -121,6 +135,7 @@ int main(int argc, char **argv) {
     hold_streams();
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow (ulimit -f) is a failed write, with a message
     set_openmp(argv);
+    widen_stacks();
     if (argc < 2 || is(argv[1], "help") || asks_for_help(argv[1]))
         return end_alone(fwa_help(argc > 2 ? argv[2] : NULL, argc < 2 ? stderr : stdout, argc < 2));
     if (is(argv[1], "--version")) {

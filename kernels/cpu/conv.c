@@ -4,10 +4,11 @@
 #include "kernels/cpu/arguments.h"
 #include "kernels/cpu/conv.h"
 
-#define TILE 256
-#define ROWS 128 // steps whose share of dw is summed apart
+#define TILE    256  // channels at most
+#define WEIGHTS 1024 // of a tile, [W][WEIGHTS / W]
+#define ROWS    128  // steps whose share of dw is summed apart
 
-typedef real tile_weights[FWA_CONV_WIDTH_MAX][TILE];
+typedef real tile_weights[WEIGHTS];
 
 static const real zeros[TILE];
 
@@ -42,47 +43,55 @@ static void gather_future(const fwa_conv *conv, int64_t b, int64_t t, int64_t c,
     }
 }
 
+// Channels of the tile that begins at c.
+static int64_t tile_size(const fwa_conv *conv, int64_t c, int64_t end) {
+    return fwa_min(fwa_min(TILE, WEIGHTS / conv->W), end - c);
+}
+
 static void load_weights(const fwa_conv *conv, int64_t c, int64_t n, tile_weights w) {
+    const int64_t stride = WEIGHTS / conv->W;
     const real *from = (const real *)conv->w.data + c * conv->W;
     for (int64_t k = 0; k < n; k++)
-        for (int64_t i = 0; i < conv->W; i++) w[i][k] = from[k * conv->W + i];
+        for (int64_t i = 0; i < conv->W; i++) w[i * stride + k] = from[k * conv->W + i];
 }
 
 // out = sum_i w[i] rows[i]; out may be one of the rows. Inlined with W constant for the usual width.
-static inline void weighted_sum(real *out, const real *const rows[], real (*w)[TILE], int64_t n, int W) {
+static inline void weighted_sum(real *out, const real *const rows[], const real *w, int64_t n, int64_t W) {
+    const int64_t stride = WEIGHTS / W;
 #pragma omp simd
     for (int64_t k = 0; k < n; k++) {
-        real sum = w[0][k] * rows[0][k];
-        for (int i = 1; i < W; i++) sum += w[i][k] * rows[i][k];
+        real sum = w[k] * rows[0][k];
+        for (int i = 1; i < W; i++) sum += w[i * stride + k] * rows[i][k];
         out[k] = sum;
     }
 }
 
-static inline void add_products(real (*sum)[TILE], const real *dy, const real *const rows[], int64_t n, int W) {
+static inline void add_products(real *sum, const real *dy, const real *const rows[], int64_t n, int64_t W) {
+    const int64_t stride = WEIGHTS / W;
 #pragma omp simd
     for (int64_t k = 0; k < n; k++)
-        for (int i = 0; i < W; i++) sum[i][k] += dy[k] * rows[i][k];
+        for (int i = 0; i < W; i++) sum[i * stride + k] += dy[k] * rows[i][k];
 }
 
-static void apply(real *out, const real *const rows[], real (*w)[TILE], int64_t n, int64_t W) {
+static void apply(real *out, const real *const rows[], const real *w, int64_t n, int64_t W) {
     if (W == 4)
         weighted_sum(out, rows, w, n, 4);
     else
-        weighted_sum(out, rows, w, n, (int)W);
+        weighted_sum(out, rows, w, n, W);
 }
 
-static void collect(real (*sum)[TILE], const real *dy, const real *const rows[], int64_t n, int64_t W) {
+static void collect(real *sum, const real *dy, const real *const rows[], int64_t n, int64_t W) {
     if (W == 4)
         add_products(sum, dy, rows, n, 4);
     else
-        add_products(sum, dy, rows, n, (int)W);
+        add_products(sum, dy, rows, n, W);
 }
 
 void FWA_T(fwa_conv_forward)(const fwa_conv *conv, int64_t b, int64_t begin, int64_t end, fwa_tensor y) {
     tile_weights w;
     const real *past[FWA_CONV_WIDTH_MAX];
-    for (int64_t c = 0; c < conv->P; c += TILE) {
-        int64_t n = fwa_min(TILE, conv->P - c);
+    for (int64_t c = 0, n; c < conv->P; c += n) {
+        n = tile_size(conv, c, conv->P);
         load_weights(conv, c, n, w);
         for (int64_t t = begin; t < end; t++) {
             gather_past(conv, b, t, c, past);
@@ -94,12 +103,12 @@ void FWA_T(fwa_conv_forward)(const fwa_conv *conv, int64_t b, int64_t begin, int
 // Adds what steps [begin, end) give to dw and turns their dy into dx. Step t reads dy of t and later steps only, so
 // going forward in time dx may take the place of dy.
 static void backward_steps(const fwa_conv *conv, int64_t b, int64_t begin, int64_t end, int64_t c, int64_t n,
-                           real (*w)[TILE], fwa_tensor d, fwa_tensor dw) {
-    int64_t W = conv->W;
-    real sum[FWA_CONV_WIDTH_MAX][TILE];
+                           const real *w, fwa_tensor d, fwa_tensor dw) {
+    const int64_t W = conv->W, stride = WEIGHTS / W;
+    tile_weights sum;
     const real *rows[FWA_CONV_WIDTH_MAX];
     for (int64_t i = 0; i < W; i++)
-        for (int64_t k = 0; k < n; k++) sum[i][k] = 0;
+        for (int64_t k = 0; k < n; k++) sum[i * stride + k] = 0;
     for (int64_t t = begin; t < end; t++) {
         real *row = fwa_row_at(d, b, t) + c;
         gather_past(conv, b, t, c, rows);
@@ -109,15 +118,15 @@ static void backward_steps(const fwa_conv *conv, int64_t b, int64_t begin, int64
     }
     real *out = (real *)dw.data + c * W;
     for (int64_t k = 0; k < n; k++)
-        for (int64_t i = 0; i < W; i++) out[k * W + i] += sum[i][k];
+        for (int64_t i = 0; i < W; i++) out[k * W + i] += sum[i * stride + k];
 }
 
 void FWA_T(fwa_conv_backward)(const fwa_conv *conv, int64_t begin, int64_t end, fwa_tensor d, fwa_tensor dw,
                               fwa_tensor dhalo) {
     tile_weights w;
     const real *rows[FWA_CONV_WIDTH_MAX];
-    for (int64_t c = begin; c < end; c += TILE) {
-        int64_t n = fwa_min(TILE, end - c);
+    for (int64_t c = begin, n; c < end; c += n) {
+        n = tile_size(conv, c, end);
         load_weights(conv, c, n, w);
         for (int64_t b = 0; b < conv->B; b++) {
             for (int64_t h = 0; h < conv->W - 1 && fwa_tensor_present(dhalo); h++) {

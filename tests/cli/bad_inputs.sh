@@ -112,19 +112,27 @@ expect 2 "fwa sweep: at most 64 options are taken"
 
 # A stack of 64 KiB is enough for every command to say what it lacks, where no sanitizer needs more (info asks the CUDA
 # runtime, which does).
-# on_small_stack CODE WORDS
+# on_small_stack KIB CODE WORDS
 on_small_stack() {
     # shellcheck disable=SC2016,SC2086 # the inner shell's variables; several words
-    run sh -c 'ulimit -s 64 && exec "$@"' sh "$FWA" $2
-    expect "$1"
+    run sh -c 'ulimit -s "$1" && shift && exec "$@"' sh "$1" "$FWA" $3
+    expect "$2"
 }
 if ! ldd "$FWA" | grep -q libasan; then
-    for words in --version help "help train" "data addition"; do on_small_stack 0 "$words"; done
+    for words in --version help "help train" "data addition"; do on_small_stack 64 0 "$words"; done
     for words in "train none.yaml" "eval none --grid 1-4" "generate none" "sweep none.yaml" "export none new" \
         "import none new" "data inspect none" "data tokenize none --out new" "checkpoint verify none" \
         "checkpoint diff none none" "report none -o new.html" "bench io --repeats 0" "bench step none.yaml" \
         "op --in none.h5 --out new.h5"; do
-        on_small_stack 2 "$words"
+        on_small_stack 64 2 "$words"
+    done
+    # Training takes somewhat more, for the BLAS; its threads do not have stacks of this size.
+    for threads in 1 4; do
+        for precision in f32 f64; do
+            on_small_stack 96 0 "train tiny.yaml train.steps=3 run.name=small-$threads-$precision run.threads=$threads
+                train.precision=$precision checkpoint.every=1"
+            on_small_stack 96 0 "checkpoint verify runs/small-$threads-$precision"
+        done
     done
 fi
 finish

@@ -77,9 +77,14 @@ static void print_line(FILE *out, const fwa_profile_rows *rows, const char *inde
         fprintf(out, " %8s %8s %8s\n", "-", "-", "-");
 }
 
-static void print_table(FILE *out, const fwa_profile_rows *rows) {
-    const double shown = 0.001; // of the step
+// Of the rows, as the functions below print them.
+typedef struct selection {
     fwa_profile_row parts[FWA_PROFILE_ROWS], ops[FWA_PROFILE_ROWS];
+} selection;
+
+static void print_table(FILE *out, const fwa_profile_rows *rows, selection *of) {
+    const double shown = 0.001; // of the step
+    fwa_profile_row *parts = of->parts, *ops = of->ops;
     fwa_profile_row total = sum_of(rows, NULL);
     const int count = parts_of(rows, parts);
     total.calls = rows->steps;
@@ -109,8 +114,8 @@ static void print_fields(FILE *out, const fwa_profile_rows *rows, const fwa_prof
             r->cost.bytes / steps, r->cost.flops / steps, 1e3 * r->floor_seconds / steps);
 }
 
-static void print_json(FILE *out, const fwa_profile_rows *rows) {
-    fwa_profile_row parts[FWA_PROFILE_ROWS], ops[FWA_PROFILE_ROWS];
+static void print_json(FILE *out, const fwa_profile_rows *rows, selection *of) {
+    fwa_profile_row *parts = of->parts, *ops = of->ops;
     const fwa_profile_row total = sum_of(rows, NULL);
     const int count = parts_of(rows, parts);
     fprintf(out,
@@ -133,13 +138,14 @@ static void print_json(FILE *out, const fwa_profile_rows *rows) {
     fprintf(out, "\n]}\n");
 }
 
-static char *text_of(const fwa_profile_rows *rows, void (*print)(FILE *, const fwa_profile_rows *)) {
+static char *text_of(const fwa_profile_rows *rows, void (*print)(FILE *, const fwa_profile_rows *, selection *)) {
     char *text = NULL;
     size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out) return NULL;
-    print(out, rows);
-    return fwa_stream_end(out, &text) ? text : NULL;
+    selection *of = calloc(1, sizeof *of);
+    FILE *out = of ? open_memstream(&text, &size) : NULL;
+    if (out) print(out, rows, of);
+    free(of);
+    return out && fwa_stream_end(out, &text) ? text : NULL;
 }
 
 char *fwa_profile_rows_table(const fwa_profile_rows *rows) {

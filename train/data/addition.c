@@ -1,6 +1,7 @@
 // fwa data addition: examples of the addition task, a line each, as training draws them.
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "train/arguments.h"
 #include "train/data/data.h"
@@ -16,7 +17,7 @@ typedef struct addition_request {
 
 // An example with its begin and end token; its answer is token[answer .. length).
 typedef struct example {
-    int32_t token[MOST_TOKENS];
+    int32_t token[MOST_TOKENS], target[MOST_TOKENS];
     int64_t length, answer;
 } example;
 
@@ -43,13 +44,12 @@ static fwa_status read_request(const fwa_arguments *a, addition_request *r) {
 
 // Inputs and targets are shifted by one: the end token is a target only.
 static void draw(const fwa_addition_draws *draws, int64_t number, example *e) {
-    int32_t targets[MOST_TOKENS];
     const int64_t T = fwa_addition_places(draws, number);
-    fwa_addition_write(draws, number, T, e->token, targets);
-    e->token[T] = targets[T - 1];
+    fwa_addition_write(draws, number, T, e->token, e->target);
+    e->token[T] = e->target[T - 1];
     e->length = T + 1;
     e->answer = 1;
-    while (targets[e->answer - 1] == FWA_NO_TARGET) e->answer++;
+    while (e->target[e->answer - 1] == FWA_NO_TARGET) e->answer++;
 }
 
 // Tokens [from, end), all of them bytes.
@@ -73,17 +73,19 @@ fwa_status fwa_data_run_addition(int argc, char **argv) {
                                          {"--json", false},  {"--examples", true},  {NULL, false}};
     fwa_arguments arguments;
     addition_request request;
-    example e;
     FWA_TRY(fwa_arguments_parse(&arguments, options, argc, argv));
     FWA_TRY(read_request(&arguments, &request));
+    example *e = calloc(1, sizeof *e);
+    FWA_CHECK(e, FWA_MEMORY, "no memory for an example");
     for (int64_t i = 0; i < request.count && !ferror(stdout); i++) {
-        draw(&request.draws, request.first + i, &e);
+        draw(&request.draws, request.first + i, e);
         if (request.json)
-            print_json(&e, request.first + i);
+            print_json(e, request.first + i);
         else {
-            print_bytes(&e, 1, e.length - 1);
+            print_bytes(e, 1, e->length - 1);
             putchar('\n');
         }
     }
+    free(e);
     return FWA_OK;
 }

@@ -189,8 +189,9 @@ static void print_tokens(const contents *c) {
 }
 
 static fwa_status print_sample(const contents *c, int64_t number, int64_t start, int64_t length, bool cut) {
-    int32_t ids[4096];
     fwa_text text = {0};
+    int32_t *ids = calloc((size_t)length + 1, sizeof *ids);
+    FWA_CHECK(ids, FWA_MEMORY, "no memory for %lld tokens", (long long)length);
     fwa_shards_read(c->shards, start, length, ids);
     printf("  %lld: ", (long long)number);
     fwa_status status = FWA_OK;
@@ -205,6 +206,7 @@ static fwa_status print_sample(const contents *c, int64_t number, int64_t start,
     print_escaped(text.at, text.count, 0);
     printf("%s\n", cut ? " ..." : "");
     free(text.at);
+    free(ids);
     return status;
 }
 
