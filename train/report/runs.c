@@ -319,8 +319,9 @@ static void shorten(char label[FWA_REPORT_LABEL], const char *text) {
     }
     used = letters > FWA_REPORT_LETTERS ? keep : bytes;
     if (used > FWA_REPORT_LABEL - 4) used = 0;
+    const char *end = letters > FWA_REPORT_LETTERS ? "…" : "";
     memcpy(label, text, used);
-    strcpy(label + used, letters > FWA_REPORT_LETTERS ? "…" : "");
+    memcpy(label + used, end, strlen(end) + 1);
 }
 
 static int letters_of(const char *text) {
