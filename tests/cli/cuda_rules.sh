@@ -59,7 +59,7 @@ compare() {
 }
 
 running=
-rules=$(awk -F'[(,]' '/^FWA_MIXER.*CPU_CUDA/ { print $2 == "softmax" ? "transformer" : $2 }' "$FWA_SOURCE_DIR/kernels/mixers.def")
+rules=$(cuda_rules | sed 's/^softmax$/transformer/')
 
 ended() {
     for one in $running; do
