@@ -25,7 +25,7 @@ fwa_status fwa_cmd_eval(fwa_world *world, int argc, char **argv) {
     FWA_TRY(fwa_world_split(world, 1));
     FWA_TRY(fwa_world_agree(world, world->rank == 0 ? check_targets(&request) : FWA_OK));
     fwa_status status = fwa_loaded_open(&loaded, world, arguments.at[0], request.words, request.word_count);
-    if (status == FWA_OK) status = fwa_eval_request_suit(&request, &arguments, loaded.config);
+    if (status == FWA_OK) status = fwa_eval_request_suit(&request, &arguments, loaded.config, loaded.attention);
     if (status == FWA_OK) status = tasks[request.task](world, &loaded, &request);
     fwa_loaded_close(&loaded);
     return status;

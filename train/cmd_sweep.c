@@ -134,6 +134,7 @@ static fwa_status print_words(const fwa_sweep_runs *runs, int index) {
 static fwa_status share_machine(session *s, const fwa_arguments *arguments) {
     fwa_sweep_machine machine = {getenv("CUDA_VISIBLE_DEVICES"), 0, {{0}}, fwa_cores_granted()};
     fwa_sweep_request request = {.jobs = fwa_arguments_value(arguments, "--jobs", NULL),
+                                 .wants_gpus = s->evals.wants_gpus,
                                  .launches = s->launch.count > 0};
     int64_t gpus;
     FWA_TRY(fwa_arguments_integer(arguments, "--gpus-per-job", 0, 1, 1024, &gpus));
@@ -150,9 +151,10 @@ static fwa_status share_machine(session *s, const fwa_arguments *arguments) {
 
 static fwa_status train(session *s, const fwa_world *world, const fwa_arguments *arguments, int point,
                         const char *csv) {
-    FWA_TRY(fwa_sweep_evals_check(&s->evals, s->runs, world));
     FWA_TRY(read_launch(s, fwa_arguments_value(arguments, "--launch", NULL)));
-    FWA_TRY(fwa_child_hold_signals()); // first: counting GPUs starts threads
+    const bool here = s->launch.count == 0; // another command may start points elsewhere
+    FWA_TRY(fwa_child_hold_signals());      // first: counting GPUs starts threads
+    FWA_TRY(fwa_sweep_evals_check(&s->evals, s->runs, world, here));
     FWA_TRY(share_machine(s, arguments));
     FWA_TRY(find_program(s));
     return point ? run_one(s, point - 1) : run_all(s, csv);

@@ -213,7 +213,7 @@ static void layout_problems(fwa_config *config, const fwa_world *world) {
             "%lld sequence%s cannot be divided into micro-batches of %lld on %lld %srank%s (%lld a round); choose a "
             "multiple, or another train.micro_batch",
             (long long)G, fwa_plural(G), (long long)m, (long long)ranks, sp > 1 ? "data " : "", fwa_plural(ranks),
-            (long long)(ranks * m));
+            (long long)ranks * m);
 }
 
 fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *world) {
@@ -260,20 +260,16 @@ static void log_no_gpu(void) {
 static const char *const precision_names[] = {"f32", "bf16", "f64"};
 static const fwa_dtype precision_types[] = {FWA_F32, FWA_BF16, FWA_F64};
 
-fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_world *world, bool plan_only) {
-    fwa_backend_kind kind = FWA_BACKEND_CPU;
-    fwa_dtype precision = precision_types[config->train.precision];
-    if (config->run.backend == FWA_CHOOSE_CUDA) kind = FWA_BACKEND_CUDA;
-    if (config->run.backend == FWA_CHOOSE_AUTO && fwa_backend_built(FWA_BACKEND_CUDA) &&
-        fwa_backend_device_count(FWA_BACKEND_CUDA) > 0)
-        kind = FWA_BACKEND_CUDA;
-    const int threads = config->run.threads > 0 ? (int)config->run.threads : world->cores;
-    const bool usable = kind == FWA_BACKEND_CUDA && fwa_backend_device_count(kind) > 0;
-    if (plan_only && (!usable || precision == FWA_F64)) {
-        if (world->rank == 0 && (kind == FWA_BACKEND_CUDA || precision == FWA_BF16))
-            fwa_log_info("no usable GPU here: the memory of mixing rules is planned as on the cpu");
-        return fwa_backend_create_plan(out, precision, threads);
-    }
+static fwa_backend_kind choose_backend(const fwa_config *config) {
+    if (config->run.backend == FWA_CHOOSE_CUDA) return FWA_BACKEND_CUDA;
+    return config->run.backend == FWA_CHOOSE_AUTO && fwa_backend_built(FWA_BACKEND_CUDA) &&
+                   fwa_backend_device_count(FWA_BACKEND_CUDA) > 0
+               ? FWA_BACKEND_CUDA
+               : FWA_BACKEND_CPU;
+}
+
+static fwa_status check_precision(fwa_config *config, fwa_backend_kind kind) {
+    const fwa_dtype precision = precision_types[config->train.precision];
     if (kind == FWA_BACKEND_CUDA && precision == FWA_F64)
         fwa_config_problem(
             config, "train.precision",
@@ -285,7 +281,29 @@ fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_wo
                            "train.precision=f32",
                            config->run.backend == FWA_CHOOSE_AUTO ? " (no usable GPU was found)" : "");
     }
-    FWA_TRY(fwa_config_finish(config));
+    return fwa_config_finish(config);
+}
+
+fwa_status fwa_setup_backend_check(fwa_config *config, bool here) {
+    char device[256];
+    if (!here && config->run.backend == FWA_CHOOSE_AUTO) return FWA_OK;
+    const fwa_backend_kind kind = choose_backend(config);
+    FWA_TRY(check_precision(config, kind));
+    if (kind == FWA_BACKEND_CPU || (!here && fwa_backend_built(kind))) return FWA_OK;
+    return fwa_backend_describe(kind, 0, device, sizeof device);
+}
+
+fwa_status fwa_setup_backend(fwa_backend **out, fwa_config *config, const fwa_world *world, bool plan_only) {
+    const fwa_backend_kind kind = choose_backend(config);
+    const fwa_dtype precision = precision_types[config->train.precision];
+    const int threads = config->run.threads > 0 ? (int)config->run.threads : world->cores;
+    const bool usable = kind == FWA_BACKEND_CUDA && fwa_backend_device_count(kind) > 0;
+    if (plan_only && (!usable || precision == FWA_F64)) {
+        if (world->rank == 0 && (kind == FWA_BACKEND_CUDA || precision == FWA_BF16))
+            fwa_log_info("no usable GPU here: the memory of mixing rules is planned as on the cpu");
+        return fwa_backend_create_plan(out, precision, threads);
+    }
+    FWA_TRY(check_precision(config, kind));
     int device = 0;
     if (usable && !plan_only) FWA_TRY(fwa_ranks_device(world, fwa_backend_device_count(kind), &device));
     FWA_TRY(fwa_backend_create(out, kind, precision, device, threads));

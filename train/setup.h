@@ -21,6 +21,10 @@ FWA_MUST_CHECK fwa_status fwa_setup_layout(fwa_config *config, const fwa_world *
 // Not collective. Every problem of a configuration that can be told without data, device and run folder, together.
 FWA_MUST_CHECK fwa_status fwa_setup_check(fwa_config *config, const fwa_world *world);
 
+// Not collective. FWA_CONFIG or FWA_UNSUPPORTED where fwa_setup_backend will refuse run.backend and train.precision:
+// `here`, on this machine, otherwise on any that this program can run on. Starts no device.
+FWA_MUST_CHECK fwa_status fwa_setup_backend_check(fwa_config *config, bool here);
+
 // Not collective. The backend of run.backend and train.precision for this rank. `plan_only`: nothing will run and
 // only sizes may be asked, so that a plan for another machine can be made: any number of ranks on this machine's GPU,
 // or without one the types of a GPU and the memory that the CPU's kernels need.

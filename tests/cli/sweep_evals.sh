@@ -35,6 +35,12 @@ refused() {
 }
 refused "unknown option '--wide'" "--wide 3-4"
 refused "--widths '3-'" "--widths 3-"
+reason=$("$FWA" info | awk '/^  cuda / { on = 1 } on' | sed -n 's/^ *not usable: //p' | head -n 1)
+check "fwa info gives no reason against CUDA" test -n "$reason"
+refused "$reason" "$widths run.backend=cuda"
+refused "f64 runs on the cpu backend" "$widths run.backend=cuda train.precision=f64"
+refused "bf16 needs the cuda backend" "$widths run.backend=cpu train.precision=bf16"
+refused "no usable GPU was found" "$widths train.precision=bf16"
 refused "--task 'mcq'" "--task mcq"
 refused "--shots belongs to --task mc" "--shots 2"
 refused "expected files with questions" "--task mc"
@@ -49,8 +55,37 @@ refused "--stride 9: expected at most the 8 tokens" "--task ppl --context 8 --st
 refused "folder gone has no encoder.json" "--task mc --tokenizer gone two.yaml"
 refused "data/gpt2" "--task mc two.yaml"
 refused "data is a folder" "--task mc --tokenizer bytes data"
+refused "--context 100: the model's attention was trained on sequences of" "--task ppl --context 100 two.yaml"
+cp two.yaml two.bin
+refused "two.yaml and two.bin: expected all token shards" "--task ppl two.yaml two.bin"
+echo text >locked.txt
+chmod 0 locked.txt
+bare=$([ "$(id -u)" != 0 ] || echo "setpriv --bounding-set=-dac_override,-dac_read_search") # root may read all files
+if $bare true && ! $bare cat locked.txt 2>cat.txt; then
+    # shellcheck disable=SC2086 # a command and its options, or nothing
+    run $bare "$FWA" sweep two.yaml --eval "--task ppl --tokenizer bytes locked.txt"
+    expect 2 "--eval, point 1, lr=3e-3: cannot open locked.txt: Permission denied"
+fi
+# shellcheck disable=SC2016 # the inner shell's variables
+run sh -c 'echo text | "$0" sweep two.yaml --eval "--task ppl --tokenizer bytes /dev/stdin"' "$FWA"
+expect 2 "--eval, point 1, lr=3e-3: /dev/stdin is a pipe"
 run "$FWA" sweep two.yaml task.name=lm model.vocab_size=100 --eval "--task mc --tokenizer bytes two.yaml"
 expect 2 "tokenizer bytes has 257 ids, the model of lr=3e-3 knows 100"
+sed 's/optimizer.lr:.*/model.vocab_size: [277, 100]/' two.yaml >sizes.yaml
+run "$FWA" sweep sizes.yaml task.name=lm data.reset_documents=false --eval "--task mc --tokenizer bytes two.yaml"
+expect 2 "--eval, point 2" "tokenizer bytes has 257 ids, the model of vocab_size=100 knows 100"
+check_not "trained before files of evaluations were refused" test -e runs
+# Behind another command, which may start points on another machine, what no machine can do is refused alone.
+run "$FWA" sweep two.yaml --launch env --eval "$widths run.backend=cuda train.precision=f64"
+expect 2 "--eval, point 1, lr=3e-3: " "f64 runs on the cpu backend"
+run "$FWA" sweep two.yaml --jobs 2 --gpus-per-job 1 --launch env --eval "$widths train.precision=bf16"
+expect 2 "2 points at once with 1 GPU each, and 0 are visible"
+run "$FWA" sweep two.yaml --jobs 2 --launch env --eval "$widths train.precision=bf16"
+expect 2 "say how many GPUs the processes of a point share"
+check_not "trained before --eval behind --launch was refused" test -e runs
+run "$FWA" sweep two.yaml run.dir=far --point 1 --launch env --eval "$widths train.precision=bf16"
+expect 2 "no usable GPU was found" "point 1, lr=3e-3: exit code 2"
+check "not trained: another machine may have a GPU" test -s far/two/lr=3e-3/metrics.jsonl
 # What trains nothing asks for no files of evaluations.
 for mode in --list --table "--words 1"; do
     # shellcheck disable=SC2086 # several words
@@ -66,6 +101,16 @@ results eval-widths=1-2,examples=20.json
 made >before.txt
 run "$FWA" sweep two.yaml --eval "$widths"
 check "evaluated again" test "$(made)" = "$(cat before.txt)"
+
+# An evaluation that is made already needs no GPU any more.
+sed 's/, 1e-3, 1e30//' two.yaml >one.yaml
+mkdir -p runs/one
+cp -r runs/two/lr=3e-3 runs/one
+cp "runs/two/lr=3e-3/eval-widths=1-2,examples=20.json" runs/one/lr=3e-3/eval.json
+run "$FWA" sweep one.yaml --eval "$widths run.backend=cuda"
+expect 0
+run "$FWA" sweep one.yaml train.steps=5 --eval "$widths run.backend=cuda"
+expect 2 "$reason"
 
 # A failure is told and keeps no other from being made; one that is there already stays as it is.
 echo '{' >bad.jsonl

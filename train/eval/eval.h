@@ -21,7 +21,8 @@ FWA_MUST_CHECK fwa_status fwa_eval_perplexity(fwa_world *world, const fwa_loaded
 
 // What tasks share.
 // Files that the words name which are no settings, patterns expanded; without any, perplexity has those of data.val.
-// FWA_CONFIG for a pattern that matches nothing. The caller frees *files, after a failure too. Not collective.
+// FWA_CONFIG for a pattern that matches nothing, FWA_USAGE for perplexity of shards and text. The caller frees *files,
+// after a failure too. Not collective.
 FWA_MUST_CHECK fwa_status fwa_eval_files_find(fwa_paths *files, const fwa_eval_request *request,
                                               const fwa_config *config);
 // Rank 0 logs "scored DONE of ALL WHAT" at most every quarter of a minute; *said is 0 at first. Not collective.

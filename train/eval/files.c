@@ -18,7 +18,12 @@ fwa_status fwa_eval_files_find(fwa_paths *files, const fwa_eval_request *request
     memset(files, 0, sizeof *files);
     for (int i = 0; i < request->word_count; i++)
         if (!fwa_loaded_is_setting(request->words[i])) FWA_TRY(find(files, request->words[i]));
-    if (files->count == 0 && request->task == FWA_EVAL_PERPLEXITY) FWA_TRY(find(files, config->data.val));
+    if (request->task != FWA_EVAL_PERPLEXITY) return FWA_OK;
+    if (files->count == 0) FWA_TRY(find(files, config->data.val));
+    const char *first = files->at[0];
+    for (int i = 1; i < files->count; i++)
+        FWA_CHECK(fwa_path_ends(files->at[i], ".bin") == fwa_path_ends(first, ".bin"), FWA_USAGE,
+                  "%s and %s: expected all token shards (*.bin) or all text", first, files->at[i]);
     return FWA_OK;
 }
 

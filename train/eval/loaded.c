@@ -36,21 +36,22 @@ static fwa_status collect_settings(const char *settings[], int *count, const cha
     return FWA_OK;
 }
 
-fwa_status fwa_loaded_check_settings(const fwa_config *config, const char *const *words, int count) {
+fwa_status fwa_loaded_config(fwa_config **out, const fwa_config *config, const char *const *words, int count) {
     const char *settings[FWA_ARGUMENTS_MAX + 2];
     int n = 0;
-    fwa_config *checked = NULL;
+    *out = NULL;
     FWA_TRY(collect_settings(settings, &n, words, count));
     char *text = fwa_config_text(config);
     FWA_CHECK(text, FWA_MEMORY, "no memory for a configuration");
-    fwa_status status = fwa_config_parse(&checked, text, config->run.name, settings, n);
-    if (status == FWA_OK) status = fwa_config_finish(checked);
-    fwa_config_destroy(checked);
+    fwa_status status = fwa_config_parse(out, text, config->run.name, settings, n);
+    if (status == FWA_OK) status = fwa_config_finish(*out);
+    if (status != FWA_OK) fwa_config_destroy(*out);
+    if (status != FWA_OK) *out = NULL;
     free(text);
     return status;
 }
 
-static bool has_attention(const fwa_model_spec *spec) {
+bool fwa_loaded_has_attention(const fwa_model_spec *spec) {
     for (int l = 0; l < spec->L; l++)
         if (spec->mixer[spec->layer_mixer[l]].rule->state == FWA_STATE_CACHE) return true;
     return false;
@@ -75,7 +76,7 @@ static fwa_status build(void *user, fwa_checkpoint *checkpoint) {
     FWA_TRY(fwa_config_parse(&l->config, state->config, l->path, o->settings, o->count));
     FWA_TRY(fwa_setup_model(&spec, l->config, fwa_source_vocab(l->config)));
     l->seq_len = fwa_source_length(l->config);
-    l->attention = has_attention(&spec);
+    l->attention = fwa_loaded_has_attention(&spec);
     FWA_TRY(fwa_setup_backend(&l->backend, l->config, o->world, false));
     l->backend->deterministic = true; // shapes are many: to measure each takes longer than it saves
     FWA_TRY(fwa_model_create(&l->model, &spec, l->backend, false));

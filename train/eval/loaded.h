@@ -32,9 +32,11 @@ bool fwa_loaded_is_setting(const char *word);
 FWA_MUST_CHECK fwa_status fwa_loaded_open(fwa_loaded *out, fwa_world *world, const char *run_or_checkpoint,
                                           const char *const *words, int count);
 void fwa_loaded_close(fwa_loaded *loaded);
-// FWA_USAGE or FWA_CONFIG where fwa_loaded_open will refuse the settings among `words` for a checkpoint with this
-// configuration. Not collective.
-FWA_MUST_CHECK fwa_status fwa_loaded_check_settings(const fwa_config *config, const char *const *words, int count);
+// The configuration under which fwa_loaded_open will open a checkpoint of `config` with the settings among `words`,
+// owned by the caller; FWA_USAGE or FWA_CONFIG where it will refuse them. Not collective.
+FWA_MUST_CHECK fwa_status fwa_loaded_config(fwa_config **out, const fwa_config *config, const char *const *words,
+                                            int count);
+bool fwa_loaded_has_attention(const fwa_model_spec *spec); // as `attention` above
 // Opens `source` (io/tokenizer.h); FWA_CONFIG where it has ids that a model with this configuration, which messages
 // call `model`, lacks. Not collective.
 FWA_MUST_CHECK fwa_status fwa_loaded_tokenizer(fwa_tokenizer **out, const fwa_config *config, const char *model,

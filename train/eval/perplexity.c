@@ -120,8 +120,6 @@ static fwa_status add_whole(corpus *c, const char *path, FILE *file) {
 static fwa_status read_text(corpus *c) {
     for (int i = 0; i < c->files.count; i++) {
         const char *path = c->files.at[i];
-        FWA_CHECK(!fwa_path_ends(path, ".bin"), FWA_USAGE, "%s and %s: expected all token shards (*.bin) or all text",
-                  c->files.at[0], path);
         FWA_TRY(fwa_input_check(path, FWA_INPUT_TEXT));
         FILE *file = fopen(path, "r");
         FWA_CHECK(file, FWA_CONFIG, "cannot open %s: %s", path, strerror(errno));
@@ -231,9 +229,6 @@ static fwa_status open_corpus(corpus *c) {
     const fwa_eval_request *q = c->request;
     c->T = q->context;
     c->S = q->stride;
-    FWA_CHECK(!c->loaded->attention || c->T <= c->loaded->seq_len, FWA_USAGE,
-              "--context %lld: the model's attention was trained on sequences of %lld token%s, expected no more",
-              (long long)c->T, (long long)c->loaded->seq_len, fwa_plural(c->loaded->seq_len));
     FWA_TRY(read_all(c));
     return make_room(c);
 }

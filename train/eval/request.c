@@ -121,11 +121,15 @@ fwa_status fwa_eval_request_read(fwa_eval_request *out, fwa_arguments *arguments
     return read_request(arguments, out);
 }
 
-static fwa_status fill_windows(fwa_eval_request *r, const fwa_config *config) {
-    if (r->context == 0) r->context = fwa_source_length(config);
+static fwa_status fill_windows(fwa_eval_request *r, const fwa_config *config, bool attention) {
+    const int64_t length = fwa_source_length(config);
+    if (r->context == 0) r->context = length;
     if (r->stride == 0) r->stride = r->context;
     FWA_CHECK(r->stride <= r->context, FWA_USAGE, "--stride %lld: expected at most the %lld token%s of a window",
               (long long)r->stride, (long long)r->context, fwa_plural(r->context));
+    FWA_CHECK(!attention || r->context <= length, FWA_USAGE,
+              "--context %lld: the model's attention was trained on sequences of %lld token%s, expected no more",
+              (long long)r->context, (long long)length, fwa_plural(length));
     return FWA_OK;
 }
 
@@ -143,7 +147,8 @@ static fwa_status check_files(const fwa_eval_request *r, const fwa_config *confi
     return FWA_OK;
 }
 
-fwa_status fwa_eval_request_suit(fwa_eval_request *r, const fwa_arguments *a, const fwa_config *config) {
+fwa_status fwa_eval_request_suit(fwa_eval_request *r, const fwa_arguments *a, const fwa_config *config,
+                                 bool attention) {
     const bool addition = config->task.name == FWA_TASK_ADDITION;
     const char *task = fwa_arguments_value(a, "--task", tasks[addition ? FWA_EVAL_ADDITION : FWA_EVAL_PERPLEXITY]);
     FWA_TRY(find_task(task, &r->task));
@@ -154,6 +159,6 @@ fwa_status fwa_eval_request_suit(fwa_eval_request *r, const fwa_arguments *a, co
         !r->grid[0] || config->task.format == FWA_ADDITION_BRACKET, FWA_CONFIG,
         "--grid: in task.format paper both operands have the same number of digits, and a grid has pairs of others");
     if (r->batch == 0) r->batch = r->task == FWA_EVAL_ADDITION ? 100 : 16;
-    if (r->task == FWA_EVAL_PERPLEXITY) FWA_TRY(fill_windows(r, config));
+    if (r->task == FWA_EVAL_PERPLEXITY) FWA_TRY(fill_windows(r, config, attention));
     return check_files(r, config);
 }

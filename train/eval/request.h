@@ -33,10 +33,10 @@ typedef struct fwa_eval_request {
 extern const fwa_option fwa_eval_options[];
 // Reads the words, argv[0] "eval", argv[1] a run or checkpoint; they stay the caller's. FWA_USAGE.
 FWA_MUST_CHECK fwa_status fwa_eval_request_read(fwa_eval_request *out, fwa_arguments *arguments, int argc, char **argv);
-// Fills in task, batch and the windows of ppl, where the words do not say, for a model of this configuration. FWA_USAGE
-// or FWA_CONFIG where they ask for what cannot be asked of it.
+// Fills in task, batch and the windows of ppl, where the words do not say, for a model of this configuration, with
+// softmax attention in it or not. FWA_USAGE or FWA_CONFIG where they ask for what cannot be asked of it.
 FWA_MUST_CHECK fwa_status fwa_eval_request_suit(fwa_eval_request *request, const fwa_arguments *arguments,
-                                                const fwa_config *config);
+                                                const fwa_config *config, bool attention);
 
 #ifdef __cplusplus
 }

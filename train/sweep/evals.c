@@ -2,14 +2,18 @@
 #include "train/sweep/evals.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
 #include "core/rng.h"
 #include "io/files.h"
 #include "train/eval/eval.h"
+#include "train/setup.h"
 
 enum { READABLE = 60 }; // bytes of a name that show the words
 
@@ -80,22 +84,50 @@ fwa_status fwa_sweep_evals_read(fwa_sweep_evals *evals, const fwa_arguments *arg
     return FWA_OK;
 }
 
+// A file that every point can read: what is read once only has nothing left for the second.
+static fwa_status check_file(const char *path) {
+    FWA_TRY(fwa_input_check(path, FWA_INPUT_FILE));
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    FWA_CHECK(file >= 0, FWA_CONFIG, "cannot open %s: %s", path, strerror(errno));
+    close(file);
+    return FWA_OK;
+}
+
+// What an evaluation is checked against.
+typedef struct subject {
+    const fwa_config *config;
+    const char *point;
+    bool attention, here;
+    bool tokenizer; // no point before has read one for as many ids
+    bool due;       // the evaluation is still to be made
+} subject;
+
 // Files that are there, and a tokenizer for them.
-static fwa_status check_files(const fwa_eval_request *request, const fwa_config *config, const char *point,
-                              bool first) {
+static fwa_status check_files(const fwa_eval_request *request, const subject *s) {
     fwa_paths files;
     fwa_tokenizer *tokenizer = NULL;
-    fwa_status status = fwa_eval_files_find(&files, request, config);
-    for (int i = 0; i < files.count && status == FWA_OK; i++) status = fwa_input_check(files.at[i], FWA_INPUT_TEXT);
-    if (status == FWA_OK && first && request->task != FWA_EVAL_ADDITION)
-        status = fwa_eval_tokenizer(&tokenizer, config, point, request, &files);
+    fwa_status status = fwa_eval_files_find(&files, request, s->config);
+    for (int i = 0; i < files.count && status == FWA_OK; i++) status = check_file(files.at[i]);
+    if (status == FWA_OK && s->tokenizer && request->task != FWA_EVAL_ADDITION)
+        status = fwa_eval_tokenizer(&tokenizer, s->config, s->point, request, &files);
     fwa_tokenizer_close(tokenizer);
     fwa_paths_free(&files);
     return status;
 }
 
-// first: of the first point; a tokenizer is the same for all.
-static fwa_status check_eval(const fwa_sweep_eval *eval, const fwa_config *config, const char *point, bool first) {
+// Settings among the words, and where one is still to be made a backend for them.
+static fwa_status check_settings(const fwa_eval_request *request, const subject *s, bool *wants_gpus) {
+    fwa_config *config = NULL;
+    FWA_TRY(fwa_loaded_config(&config, s->config, request->words, request->word_count));
+    const fwa_status status = s->due ? fwa_setup_backend_check(config, s->here) : FWA_OK;
+    if (s->due)
+        *wants_gpus |= config->run.backend == FWA_CHOOSE_CUDA ||
+                       (config->run.backend == FWA_CHOOSE_AUTO && config->train.precision == FWA_PRECISION_BF16);
+    fwa_config_destroy(config);
+    return status;
+}
+
+static fwa_status check_eval(const fwa_sweep_eval *eval, const subject *s, bool *wants_gpus) {
     char *argv[FWA_WORD_LIST_MAX + 2] = {"eval", "POINT"};
     fwa_arguments arguments;
     fwa_eval_request request;
@@ -104,20 +136,37 @@ static fwa_status check_eval(const fwa_sweep_eval *eval, const fwa_config *confi
     FWA_CHECK(!request.json, FWA_USAGE, "--json %s: the sweep itself names the files of results", request.json);
     FWA_CHECK(!request.scores, FWA_USAGE, "--scores %s: every point would write this file; fwa eval makes it of one",
               request.scores);
-    FWA_TRY(fwa_eval_request_suit(&request, &arguments, config));
-    FWA_TRY(fwa_loaded_check_settings(config, request.words, request.word_count));
-    return check_files(&request, config, point, first);
+    FWA_TRY(fwa_eval_request_suit(&request, &arguments, s->config, s->attention));
+    FWA_TRY(check_settings(&request, s, wants_gpus));
+    return check_files(&request, s);
 }
 
-fwa_status fwa_sweep_evals_check(const fwa_sweep_evals *evals, const fwa_sweep_runs *runs, const fwa_world *world) {
+static fwa_status check_point(fwa_sweep_evals *evals, const fwa_sweep_run *run, fwa_config *config, subject *s) {
+    fwa_model_spec spec;
+    FWA_TRY(fwa_setup_model(&spec, config, fwa_source_vocab(config)));
+    s->attention = fwa_loaded_has_attention(&spec);
+    for (int e = 0; e < evals->count; e++) {
+        s->due = run->state == FWA_SWEEP_FINISHED ? fwa_sweep_eval_due(evals, e, run) : run->state != FWA_SWEEP_RUNNING;
+        FWA_TRY(check_eval(&evals->at[e], s, &evals->wants_gpus));
+    }
+    return FWA_OK;
+}
+
+fwa_status fwa_sweep_evals_check(fwa_sweep_evals *evals, const fwa_sweep_runs *runs, const fwa_world *world,
+                                 bool here) {
+    int64_t ids = 0; // of the point before
     for (int i = 0; i < runs->count && evals->count; i++) {
-        const fwa_sweep_point *point = runs->run[i].point;
+        const fwa_sweep_run *run = &runs->run[i];
         fwa_config *config = NULL;
-        fwa_status status = fwa_sweep_config(runs, point, world, &config);
-        for (int e = 0; e < evals->count && status == FWA_OK; e++)
-            status = check_eval(&evals->at[e], config, point->name, i == 0);
+        fwa_status status = fwa_sweep_config(runs, run->point, world, &config);
+        if (status == FWA_OK) {
+            subject s = {.config = config, .point = run->point->name, .here = here};
+            s.tokenizer = fwa_source_vocab(config) != ids;
+            ids = fwa_source_vocab(config);
+            status = check_point(evals, run, config, &s);
+        }
         fwa_config_destroy(config);
-        FWA_CHECK(status == FWA_OK, status, "--eval, point %d, %s: %s", i + 1, point->name, fwa_error_message());
+        FWA_CHECK(status == FWA_OK, status, "--eval, point %d, %s: %s", i + 1, run->point->name, fwa_error_message());
     }
     return FWA_OK;
 }
