@@ -442,10 +442,11 @@ write_tokens() {
         >"$out/logs/tokens.out" 2>"$out/logs/tokens.err" ||
         echo "FAILED: fwa data tokenize: see $out/logs/tokens.err" >&2
 }
-# resumed PRECISION RANKS save|on ARGUMENTS...: of `on` they are --resume CHECKPOINT, which all ranks have saved.
+# resumed PRECISION RANKS save|on ARGUMENTS...: of `on` they are --resume CHECKPOINT, which all ranks have saved; how many
+# these were stands in the name, before the ranks that go on.
 resumed() {
-    precision=$1 ranks=$2 name=resume-$3-$1-$2 from=''
-    [ "$3" = save ] || from=", \"saved_ranks\": $n"
+    precision=$1 ranks=$2 name=resume-save-$1-$2 from=''
+    [ "$3" = save ] || name=resume-on-$1-$n-$2 from=", \"saved_ranks\": $n"
     shift 3
     if [ $# -gt 0 ] && [ -z "$plan" ] && [ ! -d "$2" ]; then
         measured "$name" || ! chosen "$name" || skip "$name: there is no $2"
@@ -472,8 +473,9 @@ part_resume() {
     flush
     [ -z "$plan" ] || return 0
     for precision in $precisions; do # gigabytes, which what is not measured yet has to read
-        for ranks in $(powers) 1; do measured "resume-on-$precision-$ranks" || continue 2; done
-        find "$out/resume" -path "*/resume-*-$precision-*" -name 'shard.*.h5' -exec rm -f {} +
+        for ranks in $(powers) 1; do measured "resume-on-$precision-$n-$ranks" || continue 2; done
+        find "$out/resume" \( -path "*/resume-save-$precision-$n/*" -o -path "*/resume-on-$precision-$n-*" \) \
+            -name 'shard.*.h5' -exec rm -f {} +
     done
 }
 

@@ -105,6 +105,12 @@ scaling "$FWA" all
 expect 0
 says "| f64 | 2 | 1 |"
 check "measured again: $(cat err)" test "$(wc -l <all/scaling.jsonl)" = 18
+# More ranks save, and as many as before go on with it: other measurements, whose rows stand beside the first ones.
+scaling "$FWA" all --ranks 4 --parts resume --names 'resume-*-f32-*'
+expect 0
+for ranks in 1 2 4; do says "| f32 | 4 | $ranks |"; done
+for ranks in 1 2; do says "| f32 | 2 | $ranks |"; done
+check "not 22 measurements: $(cat err)" test "$(wc -l <all/scaling.jsonl)" = 22
 
 # One that fails, and one that hangs.
 cat >broken <<SH
@@ -159,7 +165,7 @@ check "not one machine of one commit" test "$(grep -c '"commit": "1a2b", "machin
 
 scaling "$FWA" late --parts dp,resume --seconds 0
 expect 0 "skipped: dp-falcon1-2: about"
-says "Not measured: resume-on-f32-1: there is no"
+says "Not measured: resume-on-f32-2-1: there is no"
 
 # By names: no others, and a checkpoint stays until all that read it were measured.
 scaling "$FWA" named --parts dp,resume --names 'dp-*-at0,resume-save-*'
