@@ -8,7 +8,7 @@ ratios in Markdown. Everything measured stands in --out as JSON lines, the table
     python3 tests/peers/compare.py --fwa build/fwa --out peers --only ddp --ranks 2
     python3 tests/peers/compare.py --fwa build/fwa --out peers --device cpu --threads 2
 
-ops: mixing rules beside flash-linear-attention and PyTorch's attention (gpu_ops.py says what --fla and --force are).
+ops: all rules with CUDA kernels beside flash-linear-attention and PyTorch's attention (gpu_ops.py says what --fla and --force are).
 step: configs/lm/transformer.yaml beside a compiled PyTorch model (torch_step.py), the best of the --torch variants; on a
 CPU configs/lm/tiny.yaml with softmax attention. ddp: the same on --ranks GPUs, fwa under mpirun, PyTorch under torchrun.
 rules: a step of every rule's configuration of each of the --sizes, NAME:SEQUENCES of 1024 tokens, with the Transformer in
@@ -19,6 +19,7 @@ A command that fails or takes longer than --timeout leaves its line out, and say
 import argparse
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -26,11 +27,12 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-# Our rule, and the public operator that computes the same or, for falcon1, falcon1a and falcon3a, the nearest.
-PAIRS = [("softmax", "sdpa"), ("linear_attention", "simple_gla_constant"), ("retnet", "simple_gla_constant"),
-         ("falcon1a", "simple_gla"), ("falcon3a", "simple_gla"), ("mamba2", ""), ("deltanet", "delta_rule"),
-         ("falcon1", "delta_rule"), ("gated_deltanet", "gated_delta_rule"), ("falcon2a", ""), ("falcon2", ""),
-         ("falcon3", "")]
+# Which rules there are says `fwa info`. The public operator that computes the same as a rule or, for falcon1, falcon1a and
+# falcon3a, the nearest; and the rules that none comes near.
+PEERS = {"softmax": "sdpa", "linear_attention": "simple_gla_constant", "retnet": "simple_gla_constant",
+         "falcon1a": "simple_gla", "falcon3a": "simple_gla", "deltanet": "delta_rule", "falcon1": "delta_rule",
+         "gated_deltanet": "gated_delta_rule"}
+NO_PEER = {"mamba2", "falcon2a", "falcon2", "falcon3"}
 VARIANTS = ["--weights bf16 --attention flash", "--weights bf16 --attention cudnn",
             "--weights autocast --attention flash"]
 
@@ -78,23 +80,42 @@ def ratio(ours, theirs):
     return None if not ours or not theirs else ours / theirs
 
 
+def known_rules(fwa):
+    """Name -> whether it has CUDA kernels, in the order of `fwa info`; ends the program where that, PEERS and NO_PEER
+    disagree."""
+    try:
+        done = subprocess.run([fwa, "info"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as failure:
+        sys.exit(f"compare.py: {failure}")
+    rules, section = {}, ""
+    for line in done.stdout.splitlines():
+        section = line.split()[0] if line[:1].isalpha() else section
+        if section == "Rules" and re.match(r"  [a-z]", line):
+            rules[line.split()[0]] = line.split()[-1] == "cuda"
+    problems = [f"{rule}: name its peer in PEERS, or that it has none in NO_PEER"
+                for rule in rules if (rule in PEERS) == (rule in NO_PEER)]
+    problems += [f"{rule}: `fwa info` has no such rule" for rule in sorted({*PEERS, *NO_PEER} - rules.keys())]
+    if problems:
+        sys.exit("\n".join(f"compare.py: {problem}" for problem in problems))
+    return rules
+
+
 def peer_ops(runner):
     """(shape, operator) -> row. One command for all: starting Python and loading kernels take longer than measuring."""
     args = runner.args
-    others = sorted({peer for _, peer in PAIRS if peer not in ("", "sdpa")})
+    others = sorted(set(PEERS.values()) - {"sdpa"})
     peers = args.peers or ",".join(["sdpa", "sdpa_flash", *others])
     extra = (["--fla", args.fla] if args.fla else []) + (["--force"] if args.force else [])
     rows = runner.rows("peer_ops", [sys.executable, HERE / "gpu_ops.py", "--ops", peers, "--shapes", args.shapes, *extra])
     return {("x".join(str(row[letter]) for letter in "BTHK"), row["op"]): row for row in rows}
 
 
-def own_ops(runner):
+def own_ops(runner, rules):
     """(shape, rule, pass) -> ms."""
     found = {}
     for shape in runner.args.shapes.split(","):
         B, T, H, K = shape.split("x")
         sizes = ["--B", B, "--T", T, "--H", H, "--K", K, "--V", K]
-        rules = [rule for rule, _ in PAIRS]
         rows = runner.rows("fwa_ops", [runner.args.fwa, "bench", "op", *rules, *sizes, "--json", "--backend", "cuda"])
         found.update({(shape, row["name"], row["pass"]): row["ms_median"] for row in rows})
     return found
@@ -103,7 +124,8 @@ def own_ops(runner):
 def ops_table(runner):
     args = runner.args
     lines = []
-    ours, peers = own_ops(runner), peer_ops(runner)
+    rules = [rule for rule, cuda in known_rules(args.fwa).items() if cuda]
+    ours, peers = own_ops(runner, rules), peer_ops(runner)
     for shape in args.shapes.split(","):
         B, T, H, K = shape.split("x")
         ms = {(rule, which): value for (at, rule, which), value in ours.items() if at == shape}
@@ -111,7 +133,8 @@ def ops_table(runner):
         lines += [f"B {B}, T {T}, {H} heads of {K}, bf16, ms; ratio: ours / theirs, below 1 is faster", "",
                   "| rule | forward | forward + backward | peer | forward | forward + backward | ratio | ratio |",
                   "|---|---|---|---|---|---|---|---|"]
-        for rule, peer in PAIRS:
+        for rule in rules:
+            peer = PEERS.get(rule, "")
             forward, backward = ms.get((rule, "forward")), ms.get((rule, "backward"))
             both = forward + backward if forward and backward else None
             row = theirs.get(peer, {})
