@@ -35,7 +35,7 @@ const char *fwa_status_name(fwa_status status) {
     static const char *const names[FWA_STATUS_COUNT] = {
         [FWA_OK] = "ok",
         [FWA_ERROR] = "error",
-        [FWA_VERDICT] = "verdict",
+        [FWA_FAULTY] = "faulty",
         [FWA_USAGE] = "usage",
         [FWA_CONFIG] = "config",
         [FWA_IO] = "io",

@@ -19,7 +19,7 @@ extern "C" {
 typedef enum fwa_status {
     FWA_OK = 0,
     FWA_ERROR,       // any other failure at run time
-    FWA_VERDICT,     // what the command looked at is not as it should be: damaged, different, failed
+    FWA_FAULTY,      // what the command looked at is not as it should be: damaged, different, failed
     FWA_USAGE,       // command line, or a call that breaks its contract
     FWA_CONFIG,      // configuration, or data that the configuration names
     FWA_IO,          // the operating system refused: file, value and errno text stand in the message
@@ -34,8 +34,8 @@ typedef enum fwa_status {
     FWA_STATUS_COUNT
 } fwa_status;
 
-// Exit code of the program for a status: 0 ok, 1 run time, 2 usage, configuration or data (another try would end the
-// same way: FWA_FORMAT and FWA_UNSUPPORTED too), 3 non-finite, 4 time-out, 75 pre-empted.
+// Exit code of the program for a status: 0 ok, 1 run time or FWA_FAULTY, 2 usage, configuration or data (another try
+// would end the same way: FWA_FORMAT and FWA_UNSUPPORTED too), 3 non-finite, 4 time-out, 75 pre-empted.
 int fwa_status_exit_code(fwa_status status);
 const char *fwa_status_name(fwa_status status);
 

@@ -188,7 +188,7 @@ static fwa_status run_verify(fwa_world *world, int argc, char **argv) {
     FWA_TRY(visit_words(&v, &arguments, "verify"));
     fflush(stdout);
     FWA_CHECK(v.count > 0, FWA_CONFIG, "nothing verified: no checkpoints there");
-    FWA_CHECK(v.damaged == 0, FWA_VERDICT, "%d of %d checkpoint%s damaged", v.damaged, v.count, fwa_plural(v.count));
+    FWA_CHECK(v.damaged == 0, FWA_FAULTY, "%d of %d checkpoint%s damaged", v.damaged, v.count, fwa_plural(v.count));
     return FWA_OK;
 }
 
@@ -217,7 +217,7 @@ static fwa_status run_diff(fwa_world *world, int argc, char **argv) {
     if (status == FWA_OK) status = fwa_checkpoint_diff(a, b, tolerance, stdout, &same);
     fflush(stdout);
     if (status == FWA_OK && !same)
-        status = fwa_error_raise(FWA_VERDICT, __FILE__, __LINE__, __func__, "%s and %s differ", fwa_checkpoint_path(a),
+        status = fwa_error_raise(FWA_FAULTY, __FILE__, __LINE__, __func__, "%s and %s differ", fwa_checkpoint_path(a),
                                  fwa_checkpoint_path(b));
     fwa_checkpoint_close(a);
     fwa_checkpoint_close(b);

@@ -193,8 +193,8 @@ static fwa_status run(request *r) {
     FWA_TRY(fwa_backend_create(&backend, r->backend, rounds ? FWA_F32 : r->dtype, 0, 0));
     backend->rounds = rounds;
     for (int i = 0; i < r->count; i++) FWA_TRY_GOTO(run_case(r, r->cases[i], backend), done);
-    FWA_CHECK_GOTO(r->failures == 0, FWA_VERDICT, done, "%d of %d case%s off by more than the tolerance %g",
-                   r->failures, r->count, fwa_plural(r->count), r->tolerance);
+    FWA_CHECK_GOTO(r->failures == 0, FWA_FAULTY, done, "%d of %d case%s off by more than the tolerance %g", r->failures,
+                   r->count, fwa_plural(r->count), r->tolerance);
     FWA_CHECK_GOTO(fflush(stdout) == 0 && !ferror(stdout), FWA_IO, done, "cannot write to standard output");
 done:
     backend->destroy(backend);

@@ -85,7 +85,7 @@ static fwa_status status_of(int code) {
     case 4:
         return FWA_TIMEOUT;
     default:
-        return FWA_VERDICT;
+        return FWA_FAULTY;
     }
 }
 
@@ -109,7 +109,7 @@ static fwa_status run_all(session *s, const char *csv) {
     FWA_TRY(run_points(s, 0, s->runs->count, &failures));
     for (int i = 0; i < s->runs->count; i++) FWA_TRY(fwa_sweep_run_update(&s->runs->run[i]));
     FWA_TRY(report(s->runs, csv));
-    FWA_CHECK(!failures.count, FWA_VERDICT, "%d of %d point%s failed", failures.count, s->runs->count,
+    FWA_CHECK(!failures.count, FWA_FAULTY, "%d of %d point%s failed", failures.count, s->runs->count,
               fwa_plural(s->runs->count));
     return FWA_OK;
 }

@@ -250,7 +250,7 @@ static void test_nan_differs(void **state) {
     while (!strncmp(c.tensors[first].path, "in/", 3)) first++;
     ((double *)c.tensors[first].tensor.data)[0] = (double)NAN;
     check_ok(fwa_case_write(&c, case_path));
-    check_status(fwa_cmd_op(&world, 5, argv), FWA_VERDICT);
+    check_status(fwa_cmd_op(&world, 5, argv), FWA_FAULTY);
     assert_non_null(strstr(fwa_error_message(), "1 of 1 case off"));
     fwa_case_free(&c);
 }

@@ -124,7 +124,7 @@ static void test_exit_codes_and_names(void **state) {
     } cases[] = {
         {FWA_OK, 0},      {FWA_ERROR, 1},       {FWA_USAGE, 2},      {FWA_CONFIG, 2},  {FWA_IO, 1},
         {FWA_FORMAT, 2},  {FWA_MEMORY, 1},      {FWA_NONFINITE, 3},  {FWA_TIMEOUT, 4}, {FWA_COMM, 1},
-        {FWA_BACKEND, 1}, {FWA_UNSUPPORTED, 2}, {FWA_PREEMPTED, 75}, {FWA_VERDICT, 1},
+        {FWA_BACKEND, 1}, {FWA_UNSUPPORTED, 2}, {FWA_PREEMPTED, 75}, {FWA_FAULTY, 1},
     };
     assert_int_equal(sizeof cases / sizeof *cases, FWA_STATUS_COUNT);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -126,7 +126,7 @@ static fwa_status check(const bench *b, const comm_op *op, int64_t count) {
     FWA_TRY(backend->download(backend, backend->stream, b->host, b->to, (size_t)n * sizeof(float)));
     FWA_TRY(backend->stream_synchronize(backend, backend->stream));
     for (int64_t i = 0; i < n; i++)
-        FWA_CHECK(b->host[i] == op->expected(b, count, i), FWA_VERDICT,
+        FWA_CHECK(b->host[i] == op->expected(b, count, i), FWA_FAULTY,
                   "bench comm: check failed: %s of %lld elements: element %lld is %g, expected %g; no time is reported",
                   op->name, (long long)count, (long long)i, (double)b->host[i], (double)op->expected(b, count, i));
     return FWA_OK;

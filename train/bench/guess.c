@@ -126,7 +126,7 @@ fwa_status fwa_bench_guess_check(const fwa_bench_guess *guess, double loss, doub
     const double among_targets = fmax(0, guess->spread) / guess->rows / targets;
     const double limit = 0.01 * mean + 5 * sqrt(among_rows + among_targets);
     FWA_CHECK(
-        fabs(loss - mean) < limit, FWA_VERDICT,
+        fabs(loss - mean) < limit, FWA_FAULTY,
         "bench step: check failed: first loss %.4f, where the initial weights give random targets %.4f +- %.4f; no "
         "time is reported",
         loss, mean, limit);

@@ -25,7 +25,7 @@ FWA_MUST_CHECK fwa_status fwa_bench_guess_add(fwa_bench_guess *out, const double
 FWA_MUST_CHECK fwa_status fwa_bench_guess_embedding(const fwa_trainer *trainer, void **E);
 // Collective. Of rows of the last micro-batch: the same on every rank.
 FWA_MUST_CHECK fwa_status fwa_bench_guess_take(fwa_bench_guess *out, const fwa_trainer *trainer, const void *E);
-// Not collective. FWA_VERDICT unless `loss`, the mean over `targets` targets, is the loss expected to 1 % and chance.
+// Not collective. FWA_FAULTY unless `loss`, the mean over `targets` targets, is the loss expected to 1 % and chance.
 FWA_MUST_CHECK fwa_status fwa_bench_guess_check(const fwa_bench_guess *guess, double loss, double targets);
 
 #ifdef __cplusplus

@@ -105,9 +105,8 @@ static fwa_status read_tensor(bench *b, int part, int t) {
     to.tensor.data = b->back;
     memset(b->back, 0xFF, (size_t)(b->mine * COLUMNS) * sizeof(float));
     FWA_TRY(fwa_checkpoint_read(b->checkpoint, (fwa_checkpoint_part)part, &to));
-    FWA_CHECK(!memcmp(b->back, b->tensor[part][t].tensor.data, (size_t)(b->mine * COLUMNS) * sizeof(float)),
-              FWA_VERDICT, "%s of %s came back with other values", fwa_checkpoint_part_name((fwa_checkpoint_part)part),
-              to.name);
+    FWA_CHECK(!memcmp(b->back, b->tensor[part][t].tensor.data, (size_t)(b->mine * COLUMNS) * sizeof(float)), FWA_FAULTY,
+              "%s of %s came back with other values", fwa_checkpoint_part_name((fwa_checkpoint_part)part), to.name);
     return FWA_OK;
 }
 

@@ -258,7 +258,7 @@ static fwa_status run(bench *b, const fwa_arguments *a, bool cuda, fwa_dtype dty
     print_head(b);
     FWA_TRY_GOTO(bench_cases(b, a), done);
     if (cuda) FWA_TRY_GOTO(check_floor(b), done);
-    FWA_CHECK_GOTO(b->failed == 0, FWA_VERDICT, done, "bench op: results too far from the CPU's, %d time%s", b->failed,
+    FWA_CHECK_GOTO(b->failed == 0, FWA_FAULTY, done, "bench op: results too far from the CPU's, %d time%s", b->failed,
                    fwa_plural(b->failed));
 done:
     if (b->truth) b->truth->destroy(b->truth);

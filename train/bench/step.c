@@ -199,7 +199,7 @@ static fwa_status check_losses(const fwa_trainer *t, int steps, const step_losse
     FWA_TRY(
         fwa_bench_guess_check(&losses->guess, losses->first, (double)(t->config->train.global_batch * t->source->T)));
     FWA_CHECK(
-        losses->last < LEARNED * losses->first, FWA_VERDICT,
+        losses->last < LEARNED * losses->first, FWA_FAULTY,
         "bench step: check failed: after %d steps on the same batch the loss is %.4f, expected under %.4f (at the "
         "start: %.4f); no time is reported",
         steps, losses->last, LEARNED * losses->first, losses->first);
