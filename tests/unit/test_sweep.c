@@ -191,6 +191,16 @@ static void test_last_row(void **state) {
     assert_true(isnan(row.tokens_per_s));
 }
 
+static void expect_reason(const fwa_sweep_runs *runs, const char *line) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    check_ok(fwa_sweep_table(runs, out));
+    fclose(out);
+    assert_non_null(strstr(text, line));
+    free(text);
+}
+
 // A table and a CSV of two seeds of which one is finished.
 static void test_tables(void **state) {
     (void)state;
@@ -216,8 +226,13 @@ static void test_tables(void **state) {
     assert_string_equal(text, "sweep s: 1 of 2 points finished in runs/s\n"
                               "betas        finished  loss    val_loss  tokens_per_s\n"
                               "[0.9, 0.95]  1/2       1.5000  -         -\n"
-                              "failed (3): runs/s/betas=0.9_0.95,seed=1 (log.txt says why)\n");
+                              "failed (3): runs/s/betas=0.9_0.95,seed=1\n");
     free(text);
+    snprintf(run[1].path, sizeof run[1].path, "%s", config_path("point")); // with what says why
+    config_write("point.out", "refused\n");
+    expect_reason(&runs, "point (the file .out beside it says why)\n");
+    config_write("point/log.txt", "error\n");
+    expect_reason(&runs, "point (log.txt says why)\n");
     check_ok(fwa_sweep_csv(&runs, config_path("out.csv")));
     check_ok(fwa_read_text(config_path("out.csv"), &text));
     assert_string_equal(text, "point,name,betas,seed,state,exit_code,step,skipped,loss,val_loss,tokens_per_s\n"

@@ -137,13 +137,24 @@ static void fill_grid(const fwa_sweep_runs *runs, const grid *g, double *values)
     for (int i = 0, row = 1; i < runs->count; row++) i += fill_row(runs, g, row, i, values);
 }
 
+// Where it stands why a point failed. One that was refused before it had a run folder has no log.txt, and a file of
+// what it printed only where points ran several at once; else that was on the terminal.
+static const char *reason(const fwa_sweep_run *run) {
+    char path[sizeof run->path + 16];
+    if (run->state != FWA_SWEEP_FAILED) return "";
+    snprintf(path, sizeof path, "%s/log.txt", run->path);
+    if (fwa_path_exists(path)) return " (log.txt says why)";
+    snprintf(path, sizeof path, "%s.out", run->path);
+    return fwa_path_exists(path) ? " (the file .out beside it says why)" : "";
+}
+
 static void print_unfinished(const fwa_sweep_runs *runs, FILE *out) {
     char state[64];
     for (int i = 0; i < runs->count; i++) {
         const fwa_sweep_run *run = &runs->run[i];
         if (run->state == FWA_SWEEP_FINISHED) continue;
         fwa_sweep_state_text(run, state);
-        fprintf(out, "%s: %s%s\n", state, run->path, run->state == FWA_SWEEP_FAILED ? " (log.txt says why)" : "");
+        fprintf(out, "%s: %s%s\n", state, run->path, reason(run));
     }
 }
 
