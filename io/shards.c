@@ -136,10 +136,10 @@ fwa_status fwa_shards_open(fwa_shards **out, const char *pattern, int64_t vocab)
     fwa_paths paths = {0};
     fwa_status status;
     *out = NULL;
-    FWA_TRY_GOTO(
-        fwa_paths_find(&paths, pattern,
-                       "token shards (*.bin); put them into data/ or set data.train and data.val to where they are"),
-        done);
+    FWA_TRY_GOTO(fwa_paths_find(
+                     &paths, pattern,
+                     "token shards (*.bin); fwa data tokenize makes them, data.train and data.val say where they are"),
+                 done);
     FWA_TRY_GOTO(fwa_shards_open_files(out, &paths, vocab), done);
 done:
     fwa_paths_free(&paths);

@@ -59,11 +59,11 @@ static void files_form_one_stream(void **state) {
     fwa_shards_close(shards);
 }
 
-static void no_match_says_where_data_goes(void **state) {
+static void no_match_says_where_data_comes_from(void **state) {
     (void)state;
     check_status(open_and_close("none_*.bin", VOCAB), FWA_CONFIG);
     check_message("none_*.bin");
-    check_message("data/");
+    check_message("fwa data tokenize");
     check_message("data.train");
     assert_int_equal(fwa_status_exit_code(FWA_CONFIG), 2);
     assert_int_equal(fwa_status_exit_code(FWA_FORMAT), 2);
@@ -211,7 +211,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         temp_test(a_file_cut_short_is_noticed),
         temp_test(files_form_one_stream),
-        temp_test(no_match_says_where_data_goes),
+        temp_test(no_match_says_where_data_comes_from),
         temp_test(damage_is_refused),
         temp_test(cut_files_are_refused),
         temp_test(tokens_outside_the_vocabulary_are_refused),
