@@ -45,7 +45,7 @@ typedef enum fwa_form {
 enum {
     FWA_INPUT_BETA = 1,         // step, one a head
     FWA_INPUT_BETA_CHANNEL = 2, // step, one a value channel
-    FWA_INPUT_LAMBDA = 4,       // ridge (lbar)
+    FWA_INPUT_LAMBDA = 4,       // ridge (lbar); with FWA_SWITCH_RIDGE, without which the ridge is none
     FWA_INPUT_LOG_DECAY = 8     // log of the decay, <= 0
 };
 

@@ -180,7 +180,7 @@ static void group_gates(const fwa_mixer_kit *kit, fwa_head *head, void *work, fw
     const int64_t group = head->call->shape.H / head->call->shape.Hq;
     const fwa_rate_task rate = make_rate(head, false, work);
     gather_group(head, b, hq);
-    kit->rate->energy->forward(&rate);
+    if (kit->rate->energy) kit->rate->energy->forward(&rate);
     memset(sums, 0, sizeof *sums);
     for (int64_t h = hq * group; h < (hq + 1) * group; h++) {
         FWA_T(fwa_head_gather_values)(head, b, h);

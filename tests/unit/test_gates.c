@@ -1,5 +1,6 @@
-// Sums of gates, of every rule that has some, against section 6 of docs/math/README.md taken step by step: with carried
-// states, documents, zero keys and zero steps; the same with threads; in a training step for all of its tokens.
+// Sums of gates, of every rule that has some, against section 6 of docs/math/README.md taken step by step (a rule with
+// a rate of its own: add_step): with carried states, documents, zero keys and zero steps; the same with threads; in a
+// training step for all of its tokens.
 #include "rule_variants.h"
 #include "trainer_case.h"
 
@@ -12,6 +13,11 @@ static const char *const none[] = {NULL};
 
 static bool has_gates(const fwa_rule *rule) {
     return rule->inputs & FWA_INPUT_LAMBDA;
+}
+
+// Whether the rate is the one that add_step takes step by step: no other has a switch for its step.
+static bool has_falcon_rate(const fwa_rule *rule) {
+    return rule->switches & FWA_SWITCH_STEP;
 }
 
 // Largest eigenvalue of M [K,K] by M^(2^n): its longest column is an eigenvector.
@@ -163,6 +169,9 @@ static void sums_are_those_of_the_steps(void **state) {
     EACH_RULE(rule) {
         fwa_mixer_options options[VARIANTS_MOST];
         const int count = has_gates(rule) ? rule_variants(rule, options) : 0;
+        if (count > 0 && !has_falcon_rate(rule))
+            fail_msg("%s: nothing to hold the gates of its rate to: add_step here knows the Falcon rate alone",
+                     rule->name);
         double clamped = 0;
         for (int i = 0; i < 4 * count; i++) {
             const case_spec spec = spec_of(rule, options[i / 4], i % 4);

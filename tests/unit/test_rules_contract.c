@@ -108,6 +108,7 @@ static void test_descriptors(void **state) {
         EXPECT_OF(rule, (rule->switches & FWA_SWITCH_WINDOW) || rule->default_window == 1);
         const bool beta = rule->inputs & (FWA_INPUT_BETA | FWA_INPUT_BETA_CHANNEL);
         EXPECT_OF(rule, beta == (rule->default_beta_range > 0));
+        EXPECT_OF(rule, !(rule->inputs & FWA_INPUT_LAMBDA) || (rule->switches & FWA_SWITCH_RIDGE));
         const fwa_mixer_options options = fwa_mixer_options_default(rule);
         assert_int_equal(options.window, rule->default_window);
         assert_int_equal(options.shift, rule->switches & FWA_SWITCH_SHIFT ? rule->default_shift : FWA_SHIFT_SAME_STEP);
