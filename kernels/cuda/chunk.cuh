@@ -4,7 +4,8 @@
 // before the chunk, whose pairs its first steps still write, then its own steps. Row r of tile c is step c C - halo +
 // r. Gates lie in tile order, prepared by the rate (chunk_rate.cuh), for every value head, [B,H,chunks,64]:
 //
-//   u      log2 of the decay from the start of the chunk up to and with the step; 0 before, constant behind the end
+//   u      log2 of the decay from the start of the chunk up to and with the step; 0 before, constant behind the end;
+//          in equations the natural log: e^u there is power2(u) in the code
 //   w      write weight; 0 for rows that are not steps of the chunk
 //   pairs  B_t, how many pairs the step writes
 //   band   weights of the pair of a row s behind the steps that write it: behind row i in entry i mod 8

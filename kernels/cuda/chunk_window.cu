@@ -13,7 +13,7 @@ using namespace fwa;
 const char *refusal(const mixer_kit &kit, const fwa_mixer_call *call) {
     if (kit.rate != rate_kind::falcon_top) return unknown_rate;
     if (!chunk_width(call->shape.K) || !chunk_width(call->shape.V)) return "K and V are not 64 or 128";
-    if (call->options.window > 8) return "the window is longer than 8";
+    if (call->options.window > window_most) return "the window is longer than 8";
     if (call->shape.T > INT32_MAX / 2) return "the sequence is too long";
     return nullptr;
 }
