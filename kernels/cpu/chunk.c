@@ -64,7 +64,7 @@ size_t FWA_T(fwa_chunk_scratch)(const fwa_core_task *task, const fwa_chunk_solve
 }
 
 static fwa_tile make_tile(const fwa_core_task *task, int64_t t0, const chunk_work *work) {
-    fwa_tile tile = {.t0 = t0, .c = fwa_min(fwa_core_chunk(task), task->T - t0), .K = task->K, .V = task->V};
+    fwa_tile tile = {.c = fwa_min(fwa_core_chunk(task), task->T - t0), .K = task->K, .V = task->V};
     tile.rounds = task->rounds;
     const int64_t own = task->n + t0, row = fwa_min(task->first[t0], own);
     tile.m = own - row + tile.c;

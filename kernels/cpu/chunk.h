@@ -7,7 +7,7 @@
 
 // One chunk. c steps; m >= c rows of x and v, the last c of them its own.
 typedef struct fwa_tile {
-    int64_t t0, c, m, K, V;
+    int64_t c, m, K, V;
     bool rounds;
     const real *q, *x, *v; // [c,K], [m,K], [m,V]
     const real *S;         // [K,V] before the chunk

@@ -18,13 +18,13 @@
 #define BLOCK FWA_COLUMN_BLOCK
 
 typedef struct chunk_work {
-    real *G, *P;       // [C,C]
-    real *XS, *QS;     // [C,V]
-    real *Z, *h;       // [C,V], [V]
-    real *r;           // [C,V] forward
-    real *seen, *read; // [BLOCK,V] backward
-    real *XD, *A;      // [C,V]: X dS, and x_s^T dS at a block's reference
-    real *dr, *YO, *YR;
+    real *G, *P;              // [C,C]
+    real *XS, *QS;            // [C,V]
+    real *Z, *h;              // [C,V], [V]
+    real *r;                  // [C,V] forward
+    real *seen, *read;        // [BLOCK,V] backward
+    real *XD, *A;             // [C,V]: X dS, and x_s^T dS at a block's reference
+    real *dr, *YO, *YR;       // [C,V]
     real *e, *both, *a_state; // [V]; both: sum over k of S o dS
     real *M, *N;              // [C,C]
     fwa_bump rest;            // the block's
@@ -32,10 +32,12 @@ typedef struct chunk_work {
 
 // One chunk: c steps and the state before it.
 typedef struct column_chunk {
-    int64_t c, C, K, V;
+    int64_t c, K, V;
     bool delta, before;
-    const uint8_t *drop;
-    const real *q, *x, *w, *gamma, *S;
+    const uint8_t *drop;   // [c]
+    const real *q, *x;     // [c,K]
+    const real *w, *gamma; // [c,V]
+    const real *S;         // [K,V]
     const chunk_work *work;
 } column_chunk;
 
@@ -83,7 +85,6 @@ static column_chunk make_chunk(const fwa_core_task *task, int64_t t0, bool delta
                                const chunk_work *work) {
     const int64_t C = fwa_core_chunk(task), K = task->K, V = task->V;
     return (column_chunk){.c = fwa_min(C, task->T - t0),
-                          .C = C,
                           .K = K,
                           .V = V,
                           .delta = delta,

@@ -19,7 +19,7 @@
 typedef struct fwa_core_task {
     int64_t T, n, K, V;
     int64_t halo;  // no window reaches further back than this many rows
-    int64_t chunk; // C; T in the parallel form
+    int64_t chunk; // C; in the parallel form n + T, which is all rows
     fwa_form form;
     bool save;             // forward: write `saved`
     bool before;           // o_t reads S_{t-1}
@@ -32,8 +32,8 @@ typedef struct fwa_core_task {
     const real *w, *gamma; // [T]; column: [T,V]
     real *o;               // [T,V], overwritten
     real *S;               // [K,V]: before the first step, then after the last
-    real *saved;
-    fwa_bump scratch;
+    real *saved;           // of the core: forward to backward
+    fwa_bump scratch;      // of the core: within one pass
 } fwa_core_task;
 
 // Steps of a whole chunk.

@@ -13,21 +13,24 @@
 #define BLOCK 16
 
 typedef struct window_work {
-    real *G, *P;                   // [m,m] X X^T, [C,m] Q X^T
-    real *XS, *QS;                 // [m,V], [C,V]
-    real *Z, *h;                   // [m,V], [1]; backward: before every block and behind the last
-    real *base, *read;             // of a block, as the following ones
-    real *g, *d, *r;               //
-    real *dG, *dP, *dXS, *dQS;     // backward
+    real *G, *P;   // [m,m] X X^T, [C,m] Q X^T
+    real *XS, *QS; // [m,V], [C,V]
+    real *Z, *h;   // [m,V], [1]; backward: before every block and behind the last
+    // Of a block of b steps and p rows (window_block.h): [p,V], [b,V]; [b+1], [b+1,p,V], [b,p,V].
+    real *base, *read, *g, *d, *r;
+    // Backward.
+    real *dG, *dP, *dXS, *dQS;     // as G, P, XS, QS
     real *dZ;                      // [m,V]
-    real *dd, *dr, *dbase, *dread; // of a block
+    real *dd, *dr, *dbase, *dread; // of a block: [p,V], but dread [b,V]
     size_t bytes;
 } window_work;
 
 // c steps; m rows of x and v, the last c of them their own.
 typedef struct window_chunk {
-    int64_t t0, c, m, off, first_row;
-    const real *q, *x, *v, *S;
+    int64_t t0, c, m; // t0: first step
+    int64_t off;      // rows before the chunk's own
+    int64_t first_row;
+    const real *q, *x, *v, *S; // [c,K], [m,K], [m,V]; [K,V] before the chunk
 } window_chunk;
 
 static window_work plan_work(const fwa_core_task *task, fwa_bump bump, bool backward) {

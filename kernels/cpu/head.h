@@ -13,12 +13,12 @@
 typedef struct fwa_head {
     const fwa_rule *rule;
     const fwa_mixer_call *call;
-    int64_t rows;       // n + T
-    bool shifted;       // x_t = k_{t-1}
-    int64_t columns;    // of beta, w, gamma: V where beta is given per value channel, else 1
-    fwa_core_task task; // sizes; pointers are set for each head
-    real *q, *x, *v, *o, *S, *w, *gamma;
-    real *scalars[3]; // beta [T,columns], lambda, log_decay [T]
+    int64_t rows;                        // n + T
+    bool shifted;                        // x_t = k_{t-1}
+    int64_t columns;                     // of beta, w, gamma: V where beta is given per value channel, else 1
+    fwa_core_task task;                  // sizes; pointers are set for each head
+    real *q, *x, *v, *o, *S, *w, *gamma; // shapes of fwa_core_task, and below of fwa_core_grads
+    real *scalars[3];                    // beta [T,columns], lambda, log_decay [T]
     int64_t *first;
     uint8_t *drop;
     // Backward only.

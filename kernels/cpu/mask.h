@@ -3,7 +3,7 @@
 //   M_i[j] = gamma_i M_{i-1}[j] + w_i [j in I_i]      M_{-1} = 0
 //   h_i    = gamma_i h_{i-1}                          h_{-1} = 1: what is left of the state before the chunk
 //
-// This is M_{t,j} of docs/math/README.md §3 as a recursion. Products of decays replace e^{u_i - u_s}: nothing is
+// This is the mask (D.1) as a recursion (docs/math/README.md §3). Products of decays replace e^{u_i - u_s}: nothing is
 // exponentiated, every factor is at most 1, and gamma = 0 or a run of clamped steps underflows to 0. A dropped state
 // sets M_{i-1} and h_{i-1} to 0. Row i has off + i + 1 live columns.
 #ifndef FWA_KERNELS_CPU_MASK_H

@@ -69,7 +69,6 @@ void FWA_T(fwa_steps_forward)(const fwa_core_task *task, bool delta) {
     }
 }
 
-// o_t = S^T q_t: dq and dS.
 void FWA_T(fwa_steps_read_backward)(const fwa_core_task *task, const fwa_core_grads *grads, int64_t t, const real *S) {
     const int64_t K = task->K, V = task->V;
     const real *d_o = grads->d_o + t * V;

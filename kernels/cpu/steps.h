@@ -10,7 +10,7 @@ size_t FWA_T(fwa_steps_scratch)(const fwa_core_task *task, bool backward);
 void FWA_T(fwa_steps_forward)(const fwa_core_task *task, bool delta);
 void FWA_T(fwa_steps_backward)(const fwa_core_task *task, const fwa_core_grads *grads, bool delta);
 
-// Of o_t = S^T q_t: dq_t =, dS +=.
+// Of o_t = S^T q_t: dq_t += S d_o_t, dS += q_t d_o_t^T; S [K,V] is the state that was read.
 void FWA_T(fwa_steps_read_backward)(const fwa_core_task *task, const fwa_core_grads *grads, int64_t t, const real *S);
 
 #endif
