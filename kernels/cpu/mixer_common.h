@@ -15,6 +15,7 @@ typedef struct fwa_mixer_kit {
     bool decay_first; // delta core: the decay acts before the residual is taken
 } fwa_mixer_kit;
 
+// The functions of fwa_mixer (rule.h) for a rule that is made of `kit`.
 fwa_status FWA_T(fwa_mixer_cpu_sizes)(const fwa_mixer_kit *kit, const fwa_backend *backend, const fwa_mixer_call *call,
                                       size_t *saved, size_t *scratch);
 fwa_status FWA_T(fwa_mixer_cpu_forward)(const fwa_mixer_kit *kit, const fwa_backend *backend,

@@ -37,7 +37,7 @@ typedef struct fwa_rate_impl {
     const fwa_rate_energy *energy; // NULL: none
     void (*forward)(const fwa_rate_task *task);
     void (*backward)(const fwa_rate_task *task);
-    void (*gates)(const fwa_rate_task *task, fwa_gate_sums *sums); // adds; NULL: none
+    void (*gates)(const fwa_rate_task *task, fwa_gate_sums *sums); // adds, after the energy's forward pass; NULL: none
 } fwa_rate_impl;
 
 // rate_falcon.c: energy, ridge, normalised step, clamp (docs/math/README.md §6), with the mean energy or the largest

@@ -1,6 +1,7 @@
 // Gates of the chunk kernels, in tile order (chunk.cuh), out of a rule's scalars and keys, and their gradients: what
-// rate.cuh is for the general kernels, for rules with one step a head. Scalars are fp32: 1 - alpha is at least
-// eps_gamma, and a decay below e^-128 counts as none left.
+// rate.cuh is for the general kernels, for rules with one step a head. Of a step with one for every column the column
+// kernels ask here what its columns share, sums of gates (rate_gates.cu) one column after another. Scalars are fp32:
+// 1 - alpha is at least eps_gamma, and a decay below e^-128 counts as none left.
 #ifndef FWA_KERNELS_CUDA_CHUNK_RATE_CUH
 #define FWA_KERNELS_CUDA_CHUNK_RATE_CUH
 
