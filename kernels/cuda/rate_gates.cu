@@ -1,6 +1,6 @@
 // Sums of the gates of the Falcon rate (rate.cuh), from a call's own k, beta and lambda:
 //
-//   band   x_j . x_{j-p}, p < W, of the rows of a query/key head, [B,rows,Hq,W]; W = 1 for the mean energy, else 4 or 8
+//   band   x_j . x_{j-p}, p < W, of the rows of a query/key head, [B,rows,Hq,W]; W = 4 or 8 for the eigenvalue, else 1
 //   E_t    the mean of the window's |x_j|^2, or the largest eigenvalue of its Gram matrix, both made of the band
 //
 // then the gates of the step as the chunk kernels have them (chunk_rate.cuh). Up to them all is fp32, with errors of
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(map_threads)
 
 // W; 0: energies come from energy.cu.
 int width_of_band(const mixer_task &a) {
-    if (a.energies == energy_kind::mean) return 1;
+    if (a.energies != energy_kind::top) return 1;
     return a.halo < 4 ? 4 : a.halo < 8 ? 8 : 0;
 }
 
