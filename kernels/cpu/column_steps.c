@@ -39,7 +39,7 @@ size_t FWA_T(fwa_column_steps_scratch)(const fwa_core_task *task, bool backward)
 static void what_is_written(const fwa_core_task *task, int64_t t, const real *S, bool delta, const steps_work *work) {
     const int64_t K = task->K, V = task->V, row = task->n + t;
     fwa_zero(work->r, V);
-    if (delta) fwa_state_apply(S, task->x + row * K, work->r, K, V);
+    if (delta) fwa_state_read(S, task->x + row * K, work->r, K, V);
     for (int64_t j = 0; j < V; j++) work->r[j] = task->v[row * V + j] - work->r[j];
     fwa_multiplied(work->written, task->w + t * V, work->r, V);
 }
@@ -59,10 +59,10 @@ void FWA_T(fwa_column_steps_forward)(const fwa_core_task *task, bool delta) {
     for (int64_t t = 0; t < task->T; t++) {
         if (task->drop[t]) fwa_zero(task->S, K * V);
         if (task->save) fwa_copy(task->saved + t * K * V, task->S, K * V);
-        if (task->before) fwa_state_apply(task->S, task->q + t * K, task->o + t * V, K, V);
+        if (task->before) fwa_state_read(task->S, task->q + t * K, task->o + t * V, K, V);
         what_is_written(task, t, task->S, delta, &work);
         write_step(task, t, work.written, task->S);
-        if (!task->before) fwa_state_apply(task->S, task->q + t * K, task->o + t * V, K, V);
+        if (!task->before) fwa_state_read(task->S, task->q + t * K, task->o + t * V, K, V);
     }
 }
 
@@ -71,10 +71,10 @@ static void write_backward(const fwa_core_task *task, const fwa_core_grads *grad
                            const steps_work *work) {
     const int64_t K = task->K, V = task->V, row = task->n + t;
     real *dgamma = grads->dgamma + t * V;
-    fwa_state_apply(grads->dS, task->x + row * K, work->dr, K, V);
+    fwa_state_read(grads->dS, task->x + row * K, work->dr, K, V);
     fwa_multiplied(grads->dw + t * V, work->dr, work->r, V);
     fwa_multiply(work->dr, task->w + t * V, V);
-    fwa_state_apply_transposed(grads->dS, work->written, 1, grads->dx + row * K, K, V);
+    fwa_state_read_transposed(grads->dS, work->written, 1, grads->dx + row * K, K, V);
     fwa_zero(dgamma, V);
     for (int64_t k = 0; k < K; k++) fwa_multiply_add(dgamma, grads->dS + k * V, S + k * V, V);
     scale_columns(grads->dS, task->gamma + t * V, K, V);
@@ -95,7 +95,7 @@ void FWA_T(fwa_column_steps_backward)(const fwa_core_task *task, const fwa_core_
         write_backward(task, grads, t, S, &work);
         fwa_axpy(grads->dv + row * V, 1, work.dr, V);
         if (delta) {
-            fwa_state_apply_transposed(S, work.dr, -1, grads->dx + row * K, K, V);
+            fwa_state_read_transposed(S, work.dr, -1, grads->dx + row * K, K, V);
             fwa_state_add(grads->dS, -1, task->x + row * K, work.dr, K, V);
         }
         if (task->before) FWA_T(fwa_steps_read_backward)(task, grads, t, S);

@@ -43,7 +43,7 @@ static void residuals(const fwa_core_task *task, int64_t t, const real *S, const
     const real factor = residual_factor(task, t);
     for (int64_t j = task->first[t]; j <= task->n + t; j++) {
         const int64_t at = (j - task->first[t]) * V;
-        fwa_state_apply(S, task->x + j * task->K, work->seen + at, task->K, V);
+        fwa_state_read(S, task->x + j * task->K, work->seen + at, task->K, V);
         for (int64_t i = 0; i < V; i++) work->r[at + i] = task->v[j * V + i] - factor * work->seen[at + i];
     }
 }
@@ -62,17 +62,17 @@ void FWA_T(fwa_steps_forward)(const fwa_core_task *task, bool delta) {
     for (int64_t t = 0; t < task->T; t++) {
         if (task->drop[t]) fwa_zero(task->S, K * V);
         if (task->save) fwa_copy(task->saved + t * K * V, task->S, K * V);
-        if (task->before) fwa_state_apply(task->S, task->q + t * K, task->o + t * V, K, V);
+        if (task->before) fwa_state_read(task->S, task->q + t * K, task->o + t * V, K, V);
         if (delta) residuals(task, t, task->S, &work);
         write_step(task, t, delta ? work.r : NULL, task->S);
-        if (!task->before) fwa_state_apply(task->S, task->q + t * K, task->o + t * V, K, V);
+        if (!task->before) fwa_state_read(task->S, task->q + t * K, task->o + t * V, K, V);
     }
 }
 
 void FWA_T(fwa_steps_read_backward)(const fwa_core_task *task, const fwa_core_grads *grads, int64_t t, const real *S) {
     const int64_t K = task->K, V = task->V;
     const real *d_o = grads->d_o + t * V;
-    fwa_state_apply_transposed(S, d_o, 1, grads->dq + t * K, K, V);
+    fwa_state_read_transposed(S, d_o, 1, grads->dq + t * K, K, V);
     fwa_state_add(grads->dS, 1, task->q + t * K, d_o, K, V);
 }
 
@@ -80,9 +80,9 @@ void FWA_T(fwa_steps_read_backward)(const fwa_core_task *task, const fwa_core_gr
 static void pair_backward(const fwa_core_task *task, const fwa_core_grads *grads, int64_t t, int64_t j, const real *r,
                           real *dr) {
     const int64_t K = task->K, V = task->V;
-    fwa_state_apply(grads->dS, task->x + j * K, dr, K, V);
+    fwa_state_read(grads->dS, task->x + j * K, dr, K, V);
     grads->dw[t] += fwa_dot(dr, r, V);
-    fwa_state_apply_transposed(grads->dS, r, task->w[t], grads->dx + j * K, K, V);
+    fwa_state_read_transposed(grads->dS, r, task->w[t], grads->dx + j * K, K, V);
     fwa_scale(dr, task->w[t], V);
 }
 
@@ -95,7 +95,7 @@ static void residuals_backward(const fwa_core_task *task, const fwa_core_grads *
         const int64_t at = (j - task->first[t]) * V;
         const real *dr = work->dr + at;
         fwa_axpy(grads->dv + j * V, 1, dr, V);
-        fwa_state_apply_transposed(S, dr, -factor, grads->dx + j * K, K, V);
+        fwa_state_read_transposed(S, dr, -factor, grads->dx + j * K, K, V);
         fwa_state_add(grads->dS, -factor, task->x + j * K, dr, K, V);
         if (task->decay_first) grads->dgamma[t] -= fwa_dot(work->seen + at, dr, V);
     }

@@ -289,8 +289,21 @@ static void test_eigenvalues(void **state) {
     }
 }
 
+// A rule with a Falcon step that is not in the list would be left out of all that is tested here.
+static void every_falcon_rule_is_listed(void **unused) {
+    (void)unused;
+    for (int i = 0; i < fwa_rule_count(); i++) {
+        const fwa_rule *rule = fwa_rule_at(i);
+        if (!(rule->switches & FWA_SWITCH_STEP)) continue;
+        bool listed = false;
+        EACH_FALCON(entry, same) listed |= same == rule;
+        if (!listed) fail_msg("%s has a Falcon step: add it to family, with what its step follows", rule->name);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_falcon_rule_is_listed),
         cmocka_unit_test(test_descent),
         cmocka_unit_test(test_largest_eigenvalue),
         cmocka_unit_test(test_scale),
